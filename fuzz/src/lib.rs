@@ -6,9 +6,9 @@ use std::ops::Range;
 use sonde_wire::capture::{self, CaptureError, Record};
 use sonde_wire::feature::{self, Feature, Keys, Layers};
 use sonde_wire::flow::{self, Detail, FlowPacket, LinkType};
-use sonde_wire::ipfix::record::{BasicList, Records};
-use sonde_wire::ipfix::template::{Dialect, FieldSpecifier, Templates};
-use sonde_wire::ipfix::{Sets, element, time};
+use sonde_wire::ipfix::record::{BasicList, RecordIter};
+use sonde_wire::ipfix::template::{FieldSpecifier, TemplateFormat, TemplateIter};
+use sonde_wire::ipfix::{SetIter, element, time};
 use sonde_wire::stamp::{ReflectorPacket, ReflectorRepr, SenderPacket, SenderRepr};
 use sonde_wire::tlv::{self, Tlvs, TlvsMut, value};
 use sonde_wire::{
@@ -364,12 +364,12 @@ fn message(data: &[u8], version: icmp::Version) {
 /// An IPFIX file, or a NetFlow packet: whatever templates say, no value lies outside its
 /// record, and no record outside its set.
 pub fn ipfix(data: &[u8]) {
-    for message in sonde_wire::ipfix::Messages::new(data).map_while(Result::ok) {
+    for message in sonde_wire::ipfix::MessageIter::new(data).map_while(Result::ok) {
         let message = sonde_wire::ipfix::Message::new_checked(message).expect("it is whole");
-        sets(message.sets(), Dialect::Ipfix);
+        sets(message.sets(), TemplateFormat::Ipfix);
     }
     if let Ok(packet) = sonde_wire::netflow9::Packet::new_checked(data) {
-        sets(packet.sets(), Dialect::Netflow9);
+        sets(packet.sets(), TemplateFormat::Netflow9);
     }
     if let Ok(packet) = sonde_wire::netflow5::Packet::new_checked(data) {
         assert_eq!(packet.records().count(), usize::from(packet.header.count));
@@ -377,19 +377,19 @@ pub fn ipfix(data: &[u8]) {
 }
 
 /// Each template is tried on each set, its own and the others.
-fn sets(sets: Sets, dialect: Dialect) {
+fn sets(sets: SetIter, format: TemplateFormat) {
     let all: Vec<_> = sets.map_while(Result::ok).collect();
     let mut templates: Vec<Vec<FieldSpecifier>> = Vec::new();
     for set in &all {
-        let plain = Templates::new(set.body, dialect).map_while(Result::ok);
-        let options = Templates::options(set.body, dialect).map_while(Result::ok);
+        let plain = TemplateIter::new(set.body, format).map_while(Result::ok);
+        let options = TemplateIter::options(set.body, format).map_while(Result::ok);
         templates.extend(plain.chain(options).map(|template| template.fields().collect()));
     }
     // So many of so few bytes are none that an exporter makes.
     templates.truncate(16);
     for (set, fields) in all.iter().flat_map(|set| templates.iter().map(move |f| (set, f))) {
         let mut octets = 0;
-        for record in Records::new(set.body, fields).map_while(Result::ok) {
+        for record in RecordIter::new(set.body, fields).map_while(Result::ok) {
             octets += record.bytes.len();
             assert_eq!(record.values().count(), fields.len());
             for (field, value) in record.values() {

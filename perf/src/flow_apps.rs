@@ -7,10 +7,10 @@ use std::hint::black_box;
 use anyhow::{Result, ensure};
 use sonde_meter::flow::features;
 use sonde_meter::flow::{BURST, Config, FlowCache};
-use sonde_meter::traffic::{self, TrafficGenerator};
+use sonde_meter::traffic::{self, FlowGenerator};
 use sonde_results::flow::FlowRecord;
 use sonde_wire::capture;
-use sonde_wire::feature::{Feature, Keys, Layers, Seen, parse_into};
+use sonde_wire::feature::{Feature, Keys, Layers, PacketMeta, parse_into};
 use sonde_wire::flow::LinkType;
 
 use crate::rtt::thread_cpu;
@@ -45,7 +45,7 @@ fn generated() -> Result<(Load, u64)> {
         ..traffic::Config::default()
     };
     let mut buffer = vec![0; config.longest_frame()];
-    let mut generator = TrafficGenerator::new(config)?;
+    let mut generator = FlowGenerator::new(config)?;
     let mut load = Load::default();
     while let Some(at_ns) = generator.next_at() {
         let len = generator.emit(at_ns, &mut buffer, &mut |_| {});
@@ -83,7 +83,7 @@ fn pass(load: &Load, cache: &mut FlowCache, shift_ns: i64) -> Result<(f64, u64)>
         for (start, length, at_ns) in burst {
             let frame = &load.bytes[*start..start + length];
             last = at_ns + shift_ns;
-            let seen = Seen { wire_len: frame.len(), link, at_ns: last, point: 0 };
+            let seen = PacketMeta { wire_len: frame.len(), link, at_ns: last, point: 0 };
             let (part, layers) = &mut with[len];
             match parse_into(frame, &seen, Keys::Outer, &mut packets[len], layers) {
                 Ok(()) => {

@@ -11,7 +11,7 @@ use std::thread;
 use anyhow::{Context as _, Result, ensure};
 use sonde_meter::flow::{BURST, Config, FlowCache};
 use sonde_results::flow::{FlowEnd, FlowRecord};
-use sonde_wire::feature::{Feature, Keys, Layers, Seen, parse_into};
+use sonde_wire::feature::{Feature, Keys, Layers, PacketMeta, parse_into};
 use sonde_wire::flow::LinkType;
 
 use crate::rtt::thread_cpu;
@@ -196,7 +196,8 @@ fn pass(load: &Load, cache: &mut FlowCache, number: u32, sink: &mut impl FnMut(F
         let mut len = 0;
         for frame in frames.by_ref().take(BURST) {
             at_ns += 1_000;
-            let seen = Seen { wire_len: frame.len(), link: LinkType::Ethernet, at_ns, point: 0 };
+            let seen =
+                PacketMeta { wire_len: frame.len(), link: LinkType::Ethernet, at_ns, point: 0 };
             let (part, layers) = &mut with[len];
             match parse_into(frame, &seen, Keys::Outer, &mut packets[len], layers) {
                 Ok(()) => {

@@ -1,7 +1,7 @@
 //! `--only gen`: what making traffic costs, with the truth about it.
 
 use anyhow::{Context as _, Result};
-use sonde_meter::traffic::{Config, PacketOrder, Sizes, TrafficGenerator};
+use sonde_meter::traffic::{Config, FlowGenerator, PacketOrder, Sizes};
 use sonde_run::running::Context;
 use sonde_run::traffic::{Length, Reorder, Settings, Shares, start};
 use sonde_sys::usage::Usage;
@@ -78,7 +78,7 @@ pub fn bench(repeat: usize) -> Result<()> {
 
 fn in_memory(config: Config) -> Result<f64> {
     let mut buffer = vec![0; config.longest_frame()];
-    let mut generator = TrafficGenerator::new(config)?;
+    let mut generator = FlowGenerator::new(config)?;
     let before = thread_cpu()?;
     let (mut bytes, mut told) = (0u64, 0u64);
     while let Some(at) = generator.next_at() {

@@ -31,7 +31,7 @@ pub use run::{RttBench, RttSide, RttTestPacket, RttTraffic};
 
 use crate::BpfError;
 use crate::load;
-use layout::{Flow, FlowEvent, Loss, Reading, SampleEvent};
+use layout::{FlowEvent, RawFlow, RawLoss, Reading, SampleEvent};
 use memory::{Mapped, Ring};
 
 /// What the program is configured with at its start; what is off costs nothing.
@@ -234,7 +234,7 @@ impl RttProgram {
 
     /// An entry and its losses, untorn: between the two readings of the lock's word nobody
     /// has held it.
-    fn read_flow(&self, bucket: usize, way: usize) -> Option<(Flow, Loss)> {
+    fn read_flow(&self, bucket: usize, way: usize) -> Option<(RawFlow, RawLoss)> {
         let at = bucket * BUCKET;
         let tag = self.buckets.word(at + 4 * way);
         let lock = self.buckets.word(at + 4 * WAYS);
@@ -244,13 +244,13 @@ impl RttProgram {
                 return None;
             }
             if before & 1 == 0 {
-                let flow: Flow = self.flows.read((bucket * WAYS + way) * size_of::<Flow>());
+                let flow: RawFlow = self.flows.read((bucket * WAYS + way) * size_of::<RawFlow>());
                 let loss = match flow.loss {
-                    0 => Loss::default(),
+                    0 => RawLoss::default(),
                     n if n <= self.sizes.losses => {
-                        self.losses.read((n as usize - 1) * size_of::<Loss>())
+                        self.losses.read((n as usize - 1) * size_of::<RawLoss>())
                     }
-                    _ => Loss::default(), // torn: the next line finds out
+                    _ => RawLoss::default(), // torn: the next line finds out
                 };
                 if unchanged(lock, before) {
                     return Some((flow, loss));

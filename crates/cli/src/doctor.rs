@@ -4,7 +4,7 @@ use std::io::Write;
 
 use anyhow::Context as _;
 use serde_json::json;
-use sonde_results::Host;
+use sonde_results::HostInfo;
 use sonde_run::doctor::{DoctorFinding, DoctorVerdict, Examined, examine};
 
 use crate::args::DoctorArgs;
@@ -41,7 +41,7 @@ pub fn run(args: &DoctorArgs) -> Result<Exit, Failure> {
 
 fn print(
     out: &mut impl Write,
-    host: &Host,
+    host: &HostInfo,
     interface: bool,
     findings: &[DoctorFinding],
     style: Style,
@@ -96,12 +96,12 @@ mod tests {
                 advice: Some("run chrony".into()),
             },
         ];
-        let host = Host {
+        let host = HostInfo {
             name: "h".into(),
             kernel: "6".into(),
             cpus: 2,
             cpu: "c".into(),
-            ..Host::default()
+            ..HostInfo::default()
         };
         let mut out = Vec::new();
         print(&mut out, &host, true, &findings, Style::default()).unwrap();

@@ -4,14 +4,13 @@ use std::process::id;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use sonde_results::units::format_mac;
+use sonde_sys::netlink::Mac;
 use sonde_sys::netns;
 
 use crate::LabError;
 use crate::device::run_dir;
 use crate::host::{Host, run};
 use crate::scratch::is_root;
-
-pub type Mac = [u8; 6];
 
 /// How a veth pair is made; the same for both ends.
 #[derive(Clone, Debug, PartialEq, Eq)]

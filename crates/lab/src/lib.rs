@@ -19,9 +19,10 @@ mod topology;
 pub mod tune;
 
 pub use host::Host;
-pub use lab::{Lab, LinkOptions, Mac};
+pub use lab::{Lab, LinkOptions};
 pub use relay::{Impairment, QUEUE, Relay, RelayCounts, RelayReport};
 pub use scratch::{skip, skipped};
+pub use sonde_sys::netlink::Mac;
 pub use topology::{
     AddressFamily, ROUTER_PROBE_SIDE, ROUTER_REFLECTOR_SIDE, RelayPath, Topology, Uplinks,
 };

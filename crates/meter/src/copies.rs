@@ -2,7 +2,7 @@
 //! it leaves, or two ports carry it.
 
 /// The prints of the packets that passed last.
-pub(crate) struct Copies {
+pub(crate) struct DuplicateDetector {
     /// Pairs, the newest print first.
     pairs: Vec<[Print; 2]>,
 }
@@ -14,9 +14,9 @@ struct Print {
     moment: u32,
 }
 
-impl Copies {
+impl DuplicateDetector {
     pub(crate) fn new() -> Self {
-        Copies { pairs: vec![Default::default(); PAIRS] }
+        DuplicateDetector { pairs: vec![Default::default(); PAIRS] }
     }
 
     /// Notes a packet by the hash of all that distinguishes it from others. Whether the same one

@@ -1,6 +1,6 @@
 //! Traffic with known flows: what a flow meter is tested, compared and loaded with.
 //!
-//! A [`TrafficGenerator`] makes one frame after the other, in time order and from a seed. It
+//! A [`FlowGenerator`] makes one frame after the other, in time order and from a seed. It
 //! reports the truth about each flow when it has ended: what an exact meter without time-outs would
 //! report. It holds the open flows and nothing else, and nothing is allocated for a packet.
 
@@ -24,16 +24,16 @@ use self::flow::{Flow, Habits, Transport};
 use self::fragment::Fragments;
 use self::frame::Filler;
 
-pub use self::app::{App, write_name};
+pub use self::app::{TrafficApp, write_name};
 pub use self::config::{
     Config, Encapsulation, Net, PacketOrder, ProtocolWeights, Reorder, Shares, TruthKeys,
 };
 pub use self::error::{MAX_FLOWS, TrafficError};
-pub use self::flow::Side;
-pub use self::law::{Arrival, Length, Sizes};
-pub use self::truth::Truth;
+pub use self::flow::FlowSideTruth;
+pub use self::law::{ArrivalProcess, Length, Sizes};
+pub use self::truth::FlowTruth;
 
-pub struct TrafficGenerator {
+pub struct FlowGenerator {
     config: Config,
     rng: Rng,
     tuples: Tuples,
@@ -52,13 +52,13 @@ pub struct TrafficGenerator {
     fragments: Fragments,
 }
 
-impl TrafficGenerator {
+impl FlowGenerator {
     /// Makes ready the first flows.
     pub fn new(config: Config) -> Result<Self, TrafficError> {
         config.check()?;
         let mut rng = Rng::with_seed(config.seed);
         let longest = config.longest_frame();
-        let mut generator = TrafficGenerator {
+        let mut generator = FlowGenerator {
             tuples: Tuples::new(rng.u64(..)),
             filler: Filler::new(&mut rng, longest),
             flows: Vec::new(),
@@ -96,7 +96,12 @@ impl TrafficGenerator {
     /// Writes the frame that is due, as sent at `at_ns` (not before the one before), to the start
     /// of `buffer`. That has room for [`Config::longest_frame`]. Returns the frame's length, 0 if
     /// there is none. Flows that it ends are reported to `truth`.
-    pub fn emit(&mut self, at_ns: i64, buffer: &mut [u8], truth: &mut impl FnMut(&Truth)) -> usize {
+    pub fn emit(
+        &mut self,
+        at_ns: i64,
+        buffer: &mut [u8],
+        truth: &mut impl FnMut(&FlowTruth),
+    ) -> usize {
         if self.next_at().is_none() {
             return 0;
         }
@@ -120,7 +125,7 @@ impl TrafficGenerator {
     }
 
     /// Reports the truth about the flows that are still open.
-    pub fn finish(mut self, truth: &mut impl FnMut(&Truth)) {
+    pub fn finish(mut self, truth: &mut impl FnMut(&FlowTruth)) {
         for flow in self.flows.drain(..) {
             truth::report(&self.config, &flow, truth);
         }
@@ -217,10 +222,10 @@ impl TrafficGenerator {
         }
         let speaks = rng.f64() < config.apps;
         flow.app = match flow.transport {
-            Transport::Udp if speaks => App::Dns,
-            Transport::Tcp if speaks && rng.bool() => App::Http,
-            Transport::Tcp if speaks => App::Tls,
-            _ => App::None,
+            Transport::Udp if speaks => TrafficApp::Dns,
+            Transport::Tcp if speaks && rng.bool() => TrafficApp::Http,
+            Transport::Tcp if speaks => TrafficApp::Tls,
+            _ => TrafficApp::None,
         };
         flow.tuple = self.tuples.tuple(index);
         if flow.transport == Transport::Icmp {

@@ -1,7 +1,7 @@
 //! Engine `mem`: two ports joined by a modelled path, in virtual time.
 //!
 //! The path of each direction delays, loses, doubles, reorders, corrupts and queues frames as its
-//! [`Model`] says. It counts exactly what it did: the truth that an instrument's own results are
+//! [`PathModel`] says. It counts exactly what it did: the truth that an instrument's own results are
 //! tested against. The same seed gives the same run.
 //!
 //! Nothing moves until [`MemClock::advance_to`]. A test's loop is: let both ends run
@@ -12,7 +12,7 @@ mod path;
 #[cfg(test)]
 mod tests;
 
-pub use path::{Bottleneck, Jitter, Model, PathStats};
+pub use path::{Bottleneck, Jitter, PathModel, PathStats};
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -37,7 +37,7 @@ impl MemLink {
     /// Two ports joined by a path, and the clock that moves it, at [`Time::ZERO`].
     /// `forward` is the direction from the first port to the second.
     #[expect(clippy::new_ret_no_self, reason = "the link lives in what is returned")]
-    pub fn new(seed: u64, forward: Model, backward: Model) -> (MemPort, MemPort, MemClock) {
+    pub fn new(seed: u64, forward: PathModel, backward: PathModel) -> (MemPort, MemPort, MemClock) {
         let paths = [Path::new(forward, seed), Path::new(backward, !seed)];
         let world = World { now: Time::ZERO, paths, done: [Vec::new(), Vec::new()] };
         let world = Arc::new(Mutex::new(world));

@@ -20,7 +20,7 @@ use sonde_wire::capture::{
 use sonde_wire::pcap::{MAX_CAPTURED_LEN, file_header, record_header};
 use sonde_wire::{Stamp, StampSource, Time, Verdict};
 
-pub use self::mapping::Mapping;
+pub use self::mapping::MappedFile;
 use crate::{Caps, FrameDesc, Port, PortError, PortStats, RxBurst, TxBurst, TxDesc};
 
 /// A capture file being replayed.
@@ -32,7 +32,7 @@ pub struct PcapPort {
     // Both borrow from `_mapping`; declared, and so dropped, before it.
     reader: Reader<'static>,
     next: Option<Record<'static>>,
-    _mapping: Mapping,
+    _mapping: MappedFile,
     path: PathBuf,
     /// What is wrong with the file behind the packets read so far.
     broken: Option<CaptureError>,
@@ -77,7 +77,7 @@ impl PcapPort {
                 input.display()
             )));
         }
-        let mapping = Mapping::new(&file).map_err(opening)?;
+        let mapping = MappedFile::new(&file).map_err(opening)?;
         // SAFETY: the slice goes into `reader` and the records that it returns. These are fields of
         // the same struct, hand it to nobody, and go before the mapping.
         let bytes = unsafe { mapping.bytes() };

@@ -18,7 +18,7 @@ pub struct Sheet {
     pub title: String,
     /// What a reader must know; may be empty.
     pub note: String,
-    pub columns: Vec<Column>,
+    pub columns: Vec<SheetColumn>,
     /// The rows, each as long as `columns`.
     pub rows: Vec<Vec<Cell>>,
     /// Columns that people see although all of their cells are alike.
@@ -26,14 +26,14 @@ pub struct Sheet {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Column {
+pub struct SheetColumn {
     /// Its name: lower case, joined by `_` where files need it.
     pub name: String,
     /// Unit of its values; empty: none, or another in each row (see the column "unit").
     pub unit: String,
 }
 
-impl Column {
+impl SheetColumn {
     /// Name and unit as a heading has them. Times and ratios carry their unit in each cell.
     pub fn heading(&self) -> String {
         match self.unit.as_str() {
@@ -169,7 +169,7 @@ impl Sheet {
     fn new(id: &str, title: &str, note: &str, columns: &[(&str, &str)]) -> Sheet {
         let columns = columns
             .iter()
-            .map(|&(name, unit)| Column { name: name.into(), unit: unit.into() })
+            .map(|&(name, unit)| SheetColumn { name: name.into(), unit: unit.into() })
             .collect();
         Sheet {
             id: id.into(),

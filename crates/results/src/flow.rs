@@ -143,12 +143,13 @@ pub struct FlowLink {
     pub mpls: Vec<u32>,
     /// The tunnel between the outer and the inner IP header whose fields these are, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub tunnel: Option<Tunnel>,
+    pub tunnel: Option<FlowTunnel>,
 }
 
 /// The tunnel header between two IP headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Tunnel {
+#[schemars(rename = "Tunnel")]
+pub struct FlowTunnel {
     /// The tunnel's protocol.
     pub kind: TunnelKind,
     /// Source of the outer IP header.

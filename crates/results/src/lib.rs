@@ -34,6 +34,6 @@ pub use hist::Hist;
 pub use not_sent::NotSentCounts;
 pub use record::{Counters, Interval, LossSide, StreamInfo};
 pub use rtt_run::RttRun;
-pub use run::{Host, Run, RunConfig, RunHeader};
+pub use run::{HostInfo, Run, RunConfig, RunHeader};
 pub use trial::Trial;
 pub use utc::ToUtc;

@@ -13,7 +13,8 @@ pub const SCHEMA_VERSION: u32 = 1;
 
 /// The measuring host, as found when the run began.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Host {
+#[schemars(rename = "Host")]
+pub struct HostInfo {
     /// The host's name, as the kernel gives it (`uname -n`).
     pub name: String,
     /// Release of the kernel (`uname -r`).
@@ -79,7 +80,7 @@ pub struct RunHeader {
     /// End, on the scale of `start_ns`.
     pub end_ns: i64,
     /// The measuring host; of a capture file, the host that read it.
-    pub host: Host,
+    pub host: HostInfo,
 }
 
 /// A run file of `sonde probe`.

@@ -15,7 +15,7 @@ use anyhow::{Context as _, anyhow};
 use serde::Serialize;
 use sonde_bpf::reflect::{KernelReflector, KernelReflectorConfig};
 use sonde_port::{Engine, Filter, OpenSpec, Port, PortError};
-use sonde_results::{Hist, Host};
+use sonde_results::{Hist, HostInfo};
 use sonde_sys::clock::{self, ClockState};
 use sonde_sys::host::{HostFacts, InterfaceFacts};
 
@@ -54,7 +54,7 @@ pub struct DoctorFinding {
 #[derive(Clone, Debug)]
 pub struct Examined {
     /// The machine that was looked at.
-    pub host: Host,
+    pub host: HostInfo,
     /// What was found, in the order in which it was looked at.
     pub findings: Vec<DoctorFinding>,
 }

@@ -1,12 +1,12 @@
 //! The head of every run file: which instrument measured, when, and on which host.
 
-use sonde_results::{Host, RunHeader};
+use sonde_results::{HostInfo, RunHeader};
 use sonde_sys::clock::ClockState;
 use sonde_sys::host::HostFacts;
 
 /// This host, for run files.
-pub fn describe_host(facts: &HostFacts, clock: &ClockState) -> Host {
-    Host {
+pub fn describe_host(facts: &HostFacts, clock: &ClockState) -> HostInfo {
+    HostInfo {
         name: facts.name.clone(),
         kernel: facts.kernel.clone(),
         cpu: facts.cpu.clone(),

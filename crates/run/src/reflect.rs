@@ -286,7 +286,7 @@ impl Worker {
         let stopped = stop.clone();
         let thread = std::thread::Builder::new().name("sonde-reflect".into()).spawn(move || {
             let port = port.as_mut();
-            let mut record = stamp::ReflectorRecord::default();
+            let mut record = stamp::ReflectorInterval::default();
             let mut housekeeping = port.now();
             let mut serve = || -> Result<()> {
                 if let Some(cpu) = cpu {

@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 
 use anyhow::anyhow;
 use serde::Serialize;
-use sonde_meter::traffic::TrafficGenerator;
+use sonde_meter::traffic::FlowGenerator;
 pub use sonde_meter::traffic::{
-    Arrival, Length, MAX_FLOWS, ProtocolWeights, Reorder, Shares, Sizes,
+    ArrivalProcess, Length, MAX_FLOWS, ProtocolWeights, Reorder, Shares, Sizes,
 };
 use sonde_port::Port;
 
@@ -53,7 +53,7 @@ pub fn start(settings: Settings, context: &Context) -> Result<Making, RunError> 
     settings.check().map_err(|why| RunError::Settings(anyhow!(why)))?;
     let config = settings.config();
     let longest = config.longest_frame();
-    let generator = TrafficGenerator::new(config).map_err(|e| RunError::Settings(e.into()))?;
+    let generator = FlowGenerator::new(config).map_err(|e| RunError::Settings(e.into()))?;
     let mut truth = TruthFile::create(settings.truth.as_deref(), settings.truth_form)?;
     let output = match (&settings.out, &settings.iface) {
         (Some(path), None) => Output::File(PcapFile::create(path, settings.resolution, longest)?),
@@ -104,7 +104,7 @@ fn counters(made: &TrafficReport) -> BTreeMap<String, u64> {
 
 /// All of it, as fast as it goes.
 fn to_file(
-    mut generator: TrafficGenerator,
+    mut generator: FlowGenerator,
     mut file: PcapFile,
     truth: &mut TruthFile,
     status: &Latest<TrafficReport>,

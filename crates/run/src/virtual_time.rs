@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 
 use sonde_meter::stamp::{Reflector, ReflectorConfig};
-use sonde_port::mem::{MemClock, MemLink, MemPort, MemStats, Model};
+use sonde_port::mem::{MemClock, MemLink, MemPort, MemStats, PathModel};
 use sonde_port::{Caps, Port, PortError, PortStats, RxBurst, TxBurst};
 use sonde_wire::Time;
 
@@ -34,7 +34,7 @@ pub struct Seen {
 
 impl ReflectedPort {
     /// Its time begins at `begin`, with the same path both ways.
-    pub fn new(begin: Time, path: &Model) -> (ReflectedPort, Arc<Mutex<Seen>>) {
+    pub fn new(begin: Time, path: &PathModel) -> (ReflectedPort, Arc<Mutex<Seen>>) {
         let (port, far, clock) = MemLink::new(1, path.clone(), path.clone());
         clock.advance_to(begin);
         let settings = ReflectorConfig::new(vec![862], 0, 1);

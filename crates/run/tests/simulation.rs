@@ -6,7 +6,7 @@ use sonde_meter::stamp::{
     LinkHeader, Reflector, ReflectorConfig, ReflectorKind, Schedule, Sender, SenderConfig,
     StreamSpec,
 };
-use sonde_port::mem::{Bottleneck, Jitter, MemLink, MemStats, Model};
+use sonde_port::mem::{Bottleneck, Jitter, MemLink, MemStats, PathModel};
 use sonde_port::{Port as _, PortStats};
 use sonde_results::Interval;
 use sonde_results::record::LossSide;
@@ -59,7 +59,7 @@ fn config(seed: u64) -> SenderConfig {
     }
 }
 
-fn run(seed: u64, forward: Model, backward: Model) -> SimulationResult {
+fn run(seed: u64, forward: PathModel, backward: PathModel) -> SimulationResult {
     let (mut near, mut far, clock) = MemLink::new(seed, forward, backward);
     let streams: Vec<_> = (0..40).map(spec).collect();
     let config = config(seed);
@@ -93,7 +93,7 @@ fn run(seed: u64, forward: Model, backward: Model) -> SimulationResult {
 
 #[test]
 fn a_clean_path_gives_exactly_its_delays() {
-    let model = |delay_ns| Model { delay_ns, ..Model::default() };
+    let model = |delay_ns| PathModel { delay_ns, ..PathModel::default() };
     let o = run(1, model(3 * MS), model(5 * MS));
     let c = o.total.counters;
     assert_eq!((c.sent, c.received, c.lost), (10_000, 10_000, 0));
@@ -114,7 +114,7 @@ fn a_clean_path_gives_exactly_its_delays() {
 /// nothing either: each probe that was sent has its reply, and each stream its records.
 #[test]
 fn streams_come_and_go_while_others_run_on() {
-    let model = |delay_ns| Model { delay_ns, ..Model::default() };
+    let model = |delay_ns| PathModel { delay_ns, ..PathModel::default() };
     // Where nothing changes.
     let usual = run(3, model(3 * MS), model(5 * MS)).total.caveats;
     let (mut near, mut far, clock) = MemLink::new(3, model(3 * MS), model(5 * MS));
@@ -177,8 +177,8 @@ fn losses_are_found_on_the_side_where_the_path_lost_them() {
     for seed in 1..=5 {
         let o = run(
             seed,
-            Model { delay_ns: 2 * MS, loss: 0.03, ..Model::default() },
-            Model { delay_ns: 2 * MS, loss: 0.01, ..Model::default() },
+            PathModel { delay_ns: 2 * MS, loss: 0.03, ..PathModel::default() },
+            PathModel { delay_ns: 2 * MS, loss: 0.01, ..PathModel::default() },
         );
         let c = o.total.counters;
         assert_eq!(c.sent, 10_000, "seed {seed}");
@@ -195,12 +195,12 @@ fn losses_are_found_on_the_side_where_the_path_lost_them() {
 #[test]
 fn duplication_and_reordering_are_not_loss() {
     for seed in 1..=5 {
-        let rough = Model {
+        let rough = PathModel {
             delay_ns: 2 * MS,
             duplicate: 0.02,
             reorder: 0.02,
             reorder_extra_ns: 70 * MS,
-            ..Model::default()
+            ..PathModel::default()
         };
         let o = run(seed, rough.clone(), rough);
         let c = o.total.counters;
@@ -217,7 +217,7 @@ fn duplication_and_reordering_are_not_loss() {
 #[test]
 fn damage_is_dropped_and_counted_never_measured() {
     for seed in 1..=5 {
-        let bad = Model { delay_ns: 2 * MS, corrupt: 0.05, ..Model::default() };
+        let bad = PathModel { delay_ns: 2 * MS, corrupt: 0.05, ..PathModel::default() };
         let o = run(seed, bad.clone(), bad);
         let c = o.total.counters;
         assert_eq!(c.sent, 10_000);
@@ -235,12 +235,12 @@ fn damage_is_dropped_and_counted_never_measured() {
 #[test]
 fn a_full_queue_shows_as_delay_and_then_as_loss() {
     // 2,000 packets/s of 164 bytes are 2.6 Mbit/s; the link carries 2.
-    let narrow = Model {
+    let narrow = PathModel {
         delay_ns: MS,
         bottleneck: Some(Bottleneck { rate_bps: 2_000_000, queue_bytes: 16_400 }),
-        ..Model::default()
+        ..PathModel::default()
     };
-    let o = run(1, narrow, Model { delay_ns: MS, ..Model::default() });
+    let o = run(1, narrow, PathModel { delay_ns: MS, ..PathModel::default() });
     let c = o.total.counters;
     assert_eq!(c.lost, o.path.forward.queue_drops);
     assert!(c.lost > 1_000 && c.lost_backward.unwrap_or(0) == 0, "{c:?}");
@@ -251,13 +251,13 @@ fn a_full_queue_shows_as_delay_and_then_as_loss() {
 
 #[test]
 fn jitter_and_an_outage() {
-    let shaky = Model {
+    let shaky = PathModel {
         delay_ns: 10 * MS,
         jitter: Jitter::Uniform(MS),
         down: vec![(Time::ZERO + 3 * SECOND, Time::ZERO + 4 * SECOND)],
-        ..Model::default()
+        ..PathModel::default()
     };
-    let o = run(9, shaky, Model { delay_ns: MS, ..Model::default() });
+    let o = run(9, shaky, PathModel { delay_ns: MS, ..PathModel::default() });
     let c = o.total.counters;
     assert_eq!(c.lost, o.path.forward.down_drops);
     assert!((1_900..=2_100).contains(&c.lost), "{c:?}");
@@ -268,12 +268,12 @@ fn jitter_and_an_outage() {
 
 #[test]
 fn the_same_seed_gives_the_same_run() {
-    let model = || Model {
+    let model = || PathModel {
         delay_ns: 2 * MS,
         jitter: Jitter::Uniform(MS),
         loss: 0.02,
         duplicate: 0.01,
-        ..Model::default()
+        ..PathModel::default()
     };
     let (a, b) = (run(4, model(), model()), run(4, model(), model()));
     assert_eq!(a.total, b.total);

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use sonde_lab::device::{BedSpec, LabBed, Placement};
-use sonde_meter::trial::{Ceiling, NextTrial};
+use sonde_meter::trial::{NextTrial, TesterCeiling};
 use sonde_results::bench::{BedPort, BenchRun};
 use sonde_results::caveat::{Caveat, CaveatSet};
 use sonde_results::trial::{Offer, Pattern, Trial, TrialHealth};
@@ -377,7 +377,7 @@ impl Ceilings {
         if let Some((_, max)) = self.known.iter().find(|(known, _)| *known == id) {
             return Ok(max.min(line));
         }
-        let mut procedure = Ceiling::new(line);
+        let mut procedure = TesterCeiling::new(line);
         // It repeats its trials itself.
         let rules = Rules { attempts: 1, back_off: Duration::ZERO, rest: Duration::ZERO };
         let case = planned.case.clone();

@@ -22,12 +22,12 @@ pub struct Reader<'a> {
     at: usize,
     /// Nothing comes behind `bytes`.
     is_last: bool,
-    state: State,
+    state: ReaderState,
 }
 
 /// What has to be known of a capture to read on.
 #[derive(Clone, Debug, Default)]
-pub struct State {
+pub struct ReaderState {
     /// Octets before the present piece.
     base: usize,
     progress: Progress,
@@ -51,14 +51,14 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// A file header that cannot be.
     pub fn new(file: &'a [u8]) -> Result<Self, CaptureError> {
-        let mut reader = Reader::resume(State::default(), file, true);
+        let mut reader = Reader::resume(ReaderState::default(), file, true);
         reader.begin()?;
         Ok(reader)
     }
 
     /// Goes on with `bytes`, which follow what was consumed before; `is_last`: nothing comes
     /// behind them, so that half a packet at their end is an error.
-    pub fn resume(state: State, bytes: &'a [u8], is_last: bool) -> Self {
+    pub fn resume(state: ReaderState, bytes: &'a [u8], is_last: bool) -> Self {
         Reader { bytes, at: 0, is_last, state }
     }
 
@@ -68,7 +68,7 @@ impl<'a> Reader<'a> {
     }
 
     /// For [`Reader::resume`] with the bytes behind those consumed.
-    pub fn into_state(mut self) -> State {
+    pub fn into_state(mut self) -> ReaderState {
         self.state.base += self.at;
         self.state
     }

@@ -16,7 +16,7 @@ use crate::{ethernet, ipv4, ipv6, tcp, udp};
 mod segments;
 mod slow;
 
-pub use segments::Segments;
+pub use segments::SegmentIter;
 
 /// One packet, as a flow meter counts it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -112,7 +112,7 @@ pub enum Keys {
 
 /// What is known of a frame beside its octets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct PacketMeta {
     /// Length it had, link-layer header included, where a capture kept only a part of it;
     /// bytes.
     pub wire_len: usize,
@@ -151,7 +151,7 @@ pub struct Seen {
 #[inline(always)]
 pub fn parse_into(
     frame: &[u8],
-    seen: &Seen,
+    seen: &PacketMeta,
     keys: Keys,
     feature: &mut Feature,
     layers: &mut Layers,
@@ -189,7 +189,7 @@ pub fn parse_cut(
     point: u8,
 ) -> Result<(Feature, Layers), Error> {
     let (mut feature, mut layers) = Default::default();
-    let seen = Seen { wire_len, link, at_ns, point };
+    let seen = PacketMeta { wire_len, link, at_ns, point };
     parse_into(frame, &seen, keys, &mut feature, &mut layers)?;
     Ok((feature, layers))
 }
@@ -202,7 +202,7 @@ struct To<'a> {
 
 /// What is not the most common. Next to it: one VLAN tag, IPv6, or both.
 #[inline(never)]
-fn other(frame: &[u8], seen: &Seen, keys: Keys, to: &mut To<'_>) -> Result<(), Error> {
+fn other(frame: &[u8], seen: &PacketMeta, keys: Keys, to: &mut To<'_>) -> Result<(), Error> {
     if seen.link == LinkType::Ethernet {
         let mut at = ethernet::HEADER_LEN;
         let mut kind = ethertype(frame, at);
@@ -242,7 +242,7 @@ fn plain<const V: u8>(
     frame: &[u8],
     at: usize,
     vlan: u16,
-    seen: &Seen,
+    seen: &PacketMeta,
     keys: Keys,
     to: &mut To<'_>,
 ) -> Option<()> {

@@ -73,8 +73,8 @@ impl<'a> Message<'a> {
     }
 
     /// The sets, in order.
-    pub fn sets(&self) -> Sets<'a> {
-        Sets::new(self.body)
+    pub fn sets(&self) -> SetIter<'a> {
+        SetIter::new(self.body)
     }
 }
 
@@ -89,18 +89,18 @@ pub struct Set<'a> {
 
 /// Walks sets; ends after the first error.
 #[derive(Clone, Debug)]
-pub struct Sets<'a> {
+pub struct SetIter<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Sets<'a> {
+impl<'a> SetIter<'a> {
     /// `body` is what follows a message's header.
     pub fn new(body: &'a [u8]) -> Self {
-        Sets { rest: body }
+        SetIter { rest: body }
     }
 }
 
-impl<'a> Iterator for Sets<'a> {
+impl<'a> Iterator for SetIter<'a> {
     type Item = Result<Set<'a>, Error>;
 
     #[inline]
@@ -128,18 +128,18 @@ impl<'a> Iterator for Sets<'a> {
 /// end, as by a process that was killed, ends the walk with [`Error::Truncated`]; all
 /// whole messages before it have come out by then.
 #[derive(Clone, Debug)]
-pub struct Messages<'a> {
+pub struct MessageIter<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Messages<'a> {
+impl<'a> MessageIter<'a> {
     /// `data` begins with a message.
     pub fn new(data: &'a [u8]) -> Self {
-        Messages { rest: data }
+        MessageIter { rest: data }
     }
 }
 
-impl<'a> Iterator for Messages<'a> {
+impl<'a> Iterator for MessageIter<'a> {
     type Item = Result<&'a [u8], Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -193,8 +193,8 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::record::{Record, Records};
-    use super::template::{Dialect, FieldSpecifier, Templates};
+    use super::record::{Record, RecordIter};
+    use super::template::{FieldSpecifier, TemplateFormat, TemplateIter};
     use super::*;
 
     /// A message written out by hand: one template of a variable and a fixed field, two
@@ -227,13 +227,14 @@ mod tests {
         assert_eq!(message.header.domain, 9);
         let sets: Vec<_> = message.sets().map(Result::unwrap).collect();
         assert_eq!(sets.len(), 2);
-        let template = Templates::new(sets[0].body, Dialect::Ipfix).next().unwrap().unwrap();
+        let template =
+            TemplateIter::new(sets[0].body, TemplateFormat::Ipfix).next().unwrap().unwrap();
         let fields: Vec<FieldSpecifier> = template.fields().collect();
         assert_eq!((template.id, template.scope_count), (256, 0));
         assert_eq!(fields[0], FieldSpecifier { enterprise: 0, id: 7, length: 2 });
         assert_eq!(fields[1], FieldSpecifier { enterprise: 8057, id: 808, length: VARIABLE });
         let records: Vec<Record> =
-            Records::new(sets[1].body, &fields).map(Result::unwrap).collect();
+            RecordIter::new(sets[1].body, &fields).map(Result::unwrap).collect();
         let values: Vec<Vec<&[u8]>> =
             records.iter().map(|r| r.values().map(|(_, value)| value).collect()).collect();
         assert_eq!(values[0], [&[0u8, 80][..], b"abc"]);
@@ -245,7 +246,7 @@ mod tests {
         let mut file = example();
         file.extend_from_slice(&example());
         for cut in 1..example().len() {
-            let read: Vec<_> = Messages::new(&file[..file.len() - cut]).collect();
+            let read: Vec<_> = MessageIter::new(&file[..file.len() - cut]).collect();
             assert_eq!(read.len(), 2, "{cut}");
             assert_eq!(read[0].unwrap(), example());
             assert_eq!(read[1], Err(Error::Truncated));
@@ -276,17 +277,17 @@ mod tests {
             }
             let Ok(message) = Message::new_checked(&data) else { return Ok(()) };
             for set in message.sets().flatten() {
-                for dialect in [Dialect::Ipfix, Dialect::Netflow9] {
+                for format in [TemplateFormat::Ipfix, TemplateFormat::Netflow9] {
                     for options in [false, true] {
                         let templates = if options {
-                            Templates::options(set.body, dialect)
+                            TemplateIter::options(set.body, format)
                         } else {
-                            Templates::new(set.body, dialect)
+                            TemplateIter::new(set.body, format)
                         };
                         for template in templates.flatten() {
                             let fields: Vec<_> = template.fields().collect();
                             prop_assert_eq!(fields.len(), usize::from(template.field_count));
-                            for record in Records::new(set.body, &fields).flatten() {
+                            for record in RecordIter::new(set.body, &fields).flatten() {
                                 prop_assert_eq!(record.values().count(), fields.len());
                             }
                         }

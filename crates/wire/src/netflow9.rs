@@ -4,7 +4,7 @@
 
 use crate::Error;
 use crate::field::{put_u16, put_u32, u16_at, u32_at};
-use crate::ipfix::Sets;
+use crate::ipfix::SetIter;
 
 /// The packet header (RFC 3954, section 5.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,8 +59,8 @@ impl<'a> Packet<'a> {
     }
 
     /// The FlowSets, in order.
-    pub fn sets(&self) -> Sets<'a> {
-        Sets::new(self.body)
+    pub fn sets(&self) -> SetIter<'a> {
+        SetIter::new(self.body)
     }
 }
 

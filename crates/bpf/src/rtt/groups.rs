@@ -10,7 +10,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use sonde_results::hist::Hist;
 use sonde_results::rtt::{GroupKey, RTT_BUCKETS, RttGroup};
 
-use super::layout::{Group, HIST, Key, TICK_SHIFT, shown, ticks};
+use super::layout::{HIST, RawGroup, RawKey, TICK_SHIFT, shown, ticks};
 use super::memory::Mapped;
 use crate::{BpfError, load};
 
@@ -44,7 +44,7 @@ impl Groups {
     ) -> Result<Vec<RttGroup>, BpfError> {
         let mut taken = Vec::new();
         for index in 0..self.capacity as usize {
-            let at = index * size_of::<Group>();
+            let at = index * size_of::<RawGroup>();
             let state = self.groups.word(at);
             // The first is that of all that found no room.
             if index != 0 && state.load(Ordering::Acquire) & LIVE == 0 {
@@ -52,7 +52,7 @@ impl Groups {
             }
             let [clean, recovery, delayed_ack] = [0, 1, 2].map(|class| self.take_class(at, class));
             if clean.count + recovery.count + delayed_ack.count > 0 {
-                let group: Group = self.groups.read(at);
+                let group: RawGroup = self.groups.read(at);
                 let key = if index == 0 { GroupKey::Other } else { key_of(&group, hidden) };
                 taken.push(RttGroup { key, start_ns, end_ns, clean, recovery, delayed_ack });
             } else if index != 0 {
@@ -111,7 +111,7 @@ impl Groups {
     }
 }
 
-fn key_of(group: &Group, hidden: bool) -> GroupKey {
+fn key_of(group: &RawGroup, hidden: bool) -> GroupKey {
     let first = group.key[0];
     match group.kind & 0xff {
         1 => {
@@ -131,7 +131,7 @@ fn key_of(group: &Group, hidden: bool) -> GroupKey {
         _ => {
             let side = (group.kind >> 8 & 1) as usize;
             let ipv4 = group.kind & GROUP_IPV4 != 0;
-            GroupKey::Flow(Key::from_longs(group.key).flow(side, ipv4, hidden))
+            GroupKey::Flow(RawKey::from_longs(group.key).flow(side, ipv4, hidden))
         }
     }
 }
@@ -142,7 +142,7 @@ const FREED: u32 = 1;
 const BUSY: u32 = 2;
 const GROUP_IPV4: u32 = 0x1_0000;
 /// Where the classes begin in a group, how long each is, and its members.
-const CLASS: usize = std::mem::offset_of!(Group, class);
+const CLASS: usize = std::mem::offset_of!(RawGroup, class);
 const CLASS_LEN: usize = size_of::<super::layout::GroupClass>();
 const LOOSE: usize = std::mem::offset_of!(super::layout::GroupClass, loose);
 const MIN: usize = std::mem::offset_of!(super::layout::GroupClass, min);

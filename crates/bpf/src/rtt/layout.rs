@@ -10,7 +10,7 @@ use super::memory::Plain;
 
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(super) struct Key {
+pub(super) struct RawKey {
     pub(super) address: [[u8; 16]; 2],
     pub(super) port: [[u8; 2]; 2],
     pub(super) vlan: u16,
@@ -20,7 +20,7 @@ pub(super) struct Key {
 
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(super) struct Side {
+pub(super) struct RawSide {
     /// Those of TCP; else what became of requests.
     slots: [[u32; 2]; 4],
     /// QUIC: violations of the spin bit's order (side 0).
@@ -62,8 +62,8 @@ pub(super) struct Side {
 
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(super) struct Flow {
-    pub(super) key: Key,
+pub(super) struct RawFlow {
+    pub(super) key: RawKey,
     start: u32,
     last: u32,
     hs_at: u32,
@@ -71,12 +71,12 @@ pub(super) struct Flow {
     pub(super) loss: u32,
     flags: u16,
     req_id: u16,
-    side: [Side; 2],
+    side: [RawSide; 2],
 }
 
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
-pub(super) struct LossSide {
+pub(super) struct RawLossSide {
     hole_lo: u32,
     hole_hi: u32,
     hole_at: u32,
@@ -92,8 +92,8 @@ pub(super) struct LossSide {
 
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
-pub(super) struct Loss {
-    pub(super) side: [LossSide; 2],
+pub(super) struct RawLoss {
+    pub(super) side: [RawLossSide; 2],
     /// What only the program needs.
     state: [u32; 24],
 }
@@ -101,7 +101,7 @@ pub(super) struct Loss {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct SampleEvent {
-    key: Key,
+    key: RawKey,
     at: u64,
     bytes: u64,
     packets: u64,
@@ -119,8 +119,8 @@ pub(super) struct SampleEvent {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct FlowEvent {
-    pub(super) flow: Flow,
-    pub(super) loss: [LossSide; 2],
+    pub(super) flow: RawFlow,
+    pub(super) loss: [RawLossSide; 2],
     pub(super) reason: u32,
     unused: u32,
 }
@@ -137,7 +137,7 @@ pub(super) struct GroupClass {
 
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(super) struct Group {
+pub(super) struct RawGroup {
     pub(super) state: u32,
     pub(super) hash: u32,
     pub(super) kind: u32,
@@ -148,15 +148,15 @@ pub(super) struct Group {
 
 // SAFETY: plain integers in the C order, without padding, a multiple of eight long; the
 // test below holds the sizes against the program's.
-unsafe impl Plain for Flow {}
+unsafe impl Plain for RawFlow {}
 // SAFETY: as above.
-unsafe impl Plain for Loss {}
+unsafe impl Plain for RawLoss {}
 // SAFETY: as above.
 unsafe impl Plain for SampleEvent {}
 // SAFETY: as above.
 unsafe impl Plain for FlowEvent {}
 // SAFETY: as above.
-unsafe impl Plain for Group {}
+unsafe impl Plain for RawGroup {}
 
 /// What turns the program's values into those of the records.
 #[derive(Clone, Copy, Debug)]
@@ -168,7 +168,7 @@ pub(super) struct Reading {
     pub(super) hidden: bool,
 }
 
-impl Key {
+impl RawKey {
     /// As `source` sends it.
     pub(super) fn flow(&self, source: usize, ipv4: bool, hidden: bool) -> FlowKey {
         let destination = 1 - source;
@@ -190,7 +190,7 @@ impl Key {
             to.copy_from_slice(&word.to_ne_bytes());
         }
         let part = |at: usize| bytes[at..at + 16].try_into().expect("16 octets");
-        Key {
+        RawKey {
             address: [part(0), part(16)],
             port: [[bytes[32], bytes[33]], [bytes[34], bytes[35]]],
             vlan: u16::from_ne_bytes([bytes[36], bytes[37]]),
@@ -222,10 +222,10 @@ impl SampleEvent {
     }
 }
 
-impl Flow {
+impl RawFlow {
     pub(super) fn record(
         &self,
-        loss: &[LossSide; 2],
+        loss: &[RawLossSide; 2],
         reason: EndReason,
         reading: Reading,
     ) -> RttFlow {
@@ -277,8 +277,8 @@ impl Flow {
     }
 }
 
-impl Side {
-    fn record(&self, protocol: u8, reason: EndReason, loss: &LossSide) -> RttFlowSide {
+impl RawSide {
+    fn record(&self, protocol: u8, reason: EndReason, loss: &RawLossSide) -> RttFlowSide {
         let [[requests, answered], [mut unanswered, waiting], [waiting_long, _], _] =
             if protocol == TCP { [[0; 2]; 4] } else { self.slots };
         // Nothing will come any more.
@@ -383,12 +383,12 @@ mod tests {
 
     #[test]
     fn structures_are_as_long_as_those_that_the_program_asserts() {
-        assert_eq!(size_of::<Flow>(), 320);
-        assert_eq!(size_of::<Side>(), 128);
-        assert_eq!(size_of::<Loss>(), 184);
+        assert_eq!(size_of::<RawFlow>(), 320);
+        assert_eq!(size_of::<RawSide>(), 128);
+        assert_eq!(size_of::<RawLoss>(), 184);
         assert_eq!(size_of::<SampleEvent>(), 96);
         assert_eq!(size_of::<FlowEvent>(), 416);
-        assert_eq!(size_of::<Group>(), 128);
+        assert_eq!(size_of::<RawGroup>(), 128);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use libbpf_rs::{MapCore, MapFlags};
 
 use super::attach::Points;
 use super::groups::Groups;
-use super::layout::{Flow, Group, HIST, Loss};
+use super::layout::{HIST, RawFlow, RawGroup, RawLoss};
 use super::memory::{Mapped, Ring, keep, page_size};
 use super::{
     BUCKET, Globals, Maps, Programs, RttBench, RttConfig, RttEvents, RttGroupBy, RttProgram, WAYS,
@@ -62,11 +62,11 @@ impl Sizes {
         let array = |n: u32, size: usize| (u64::from(n) * size as u64).next_multiple_of(page);
         let list = |n: u32| (u64::from(n) + 1) * 4;
         array(self.flows / WAYS as u32, BUCKET)
-            + array(self.flows, size_of::<Flow>())
-            + array(self.losses, size_of::<Loss>())
+            + array(self.flows, size_of::<RawFlow>())
+            + array(self.losses, size_of::<RawLoss>())
             + array(self.marks, MARKS)
             + array(self.pages, PAGE)
-            + array(self.groups, size_of::<Group>())
+            + array(self.groups, size_of::<RawGroup>())
             + array(self.hists, HIST)
             + array(self.transit, 8)
             + array(self.requests, REQUEST_SET)
@@ -157,7 +157,7 @@ impl RttProgram {
             Mapped::new(&load::handle(map)?, 0, len, access)
         };
         let groups = Groups::new(
-            map(&maps.rtt_groups, sizes.groups, size_of::<Group>(), Access::Write)?,
+            map(&maps.rtt_groups, sizes.groups, size_of::<RawGroup>(), Access::Write)?,
             map(&maps.rtt_hists, sizes.hists, HIST, Access::Write)?,
             load::handle(&maps.free_hists)?,
             map(&maps.bss, 1, size_of::<types::bss>(), Access::Write)?,
@@ -203,8 +203,8 @@ impl RttProgram {
                 bench_payload: offset_of!(types::bss, bench_payload),
             },
             buckets: map(&maps.rtt_buckets, sizes.flows / WAYS as u32, BUCKET, Access::Read)?,
-            flows: map(&maps.rtt_flows, sizes.flows, size_of::<Flow>(), Access::Read)?,
-            losses: map(&maps.rtt_losses, sizes.losses, size_of::<Loss>(), Access::Read)?,
+            flows: map(&maps.rtt_flows, sizes.flows, size_of::<RawFlow>(), Access::Read)?,
+            losses: map(&maps.rtt_losses, sizes.losses, size_of::<RawLoss>(), Access::Read)?,
             groups,
             samples: Ring::new(load::handle(&maps.rtt_samples)?, sizes.samples as usize)?,
             ended: Ring::new(load::handle(&maps.rtt_ended)?, sizes.ended as usize)?,

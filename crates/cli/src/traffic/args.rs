@@ -7,8 +7,8 @@ use sonde_results::units::{parse_positive_duration, parse_rate, parse_share};
 use sonde_run::engine::Engine;
 use sonde_run::flow::settings::FlowKeys;
 use sonde_run::traffic::{
-    Arrival, Length, MAX_FLOWS, ProtocolWeights, Reorder, Resolution, Settings, Shares, Sizes,
-    TruthForm,
+    ArrivalProcess, Length, MAX_FLOWS, ProtocolWeights, Reorder, Resolution, Settings, Shares,
+    Sizes, TruthForm,
 };
 
 use crate::choice::choice;
@@ -92,7 +92,7 @@ pub struct FlowsArgs {
     /// How packets follow each other: constant, poisson, or bursts:PACKETS:PEAK (so many on
     /// average, at PEAK times the rate)
     #[arg(long, value_name = "LAW", default_value = "poisson", help_heading = "Packets")]
-    pub arrival: Arrival,
+    pub arrival: ArrivalProcess,
     /// Bytes on the wire of a packet with data, with the check sequence: N, imix, or a mix as
     /// 64=5,576=3,1518=2
     #[arg(long, value_name = "SIZE", default_value = "imix", help_heading = "Packets")]
@@ -235,7 +235,7 @@ mod tests {
         )
         .unwrap();
         assert_eq!((args.flows, args.packets), (100_000, Some(8_000_000)));
-        assert_eq!(args.arrival, Arrival::Bursts { packets: 100.0, peak: 10.0 });
+        assert_eq!(args.arrival, ArrivalProcess::Bursts { packets: 100.0, peak: 10.0 });
         assert_eq!(args.reorder, Some(Reorder { share: 0.01, distance: 3 }));
         assert_eq!(args.encap.unwrap().geneve, 0.5);
     }

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use serde_json::Value;
-use sonde_meter::export::{ExportStats, Profile, Selector, SelectorAlgorithm};
+use sonde_meter::export::{ExportSelector, ExportStats, Profile, SelectorAlgorithm};
 
 use crate::collector::{
     BIFLOW, Collector, DEFAULT, Folder, MICROS, NETFLOW5, NETFLOW9, RECORDS, config, free_port,
@@ -114,7 +114,7 @@ fn nfcapd_counts_what_is_opted_in() {
 
 #[test]
 fn nfcapd_multiplies_by_the_sampling_interval() {
-    let one_of_100 = Selector {
+    let one_of_100 = ExportSelector {
         id: 1,
         algorithm: SelectorAlgorithm::SystematicCount { interval: 1, space: 99 },
         observed: 1000,

@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use sonde_results::flow::{FlowEnd, FlowKey, FlowRecord, FlowSide};
 use sonde_wire::ipfix::element;
-use sonde_wire::ipfix::record::{Record, Records, unsigned};
-use sonde_wire::ipfix::template::{Dialect, FieldSpecifier, Template, Templates};
+use sonde_wire::ipfix::record::{Record, RecordIter, unsigned};
+use sonde_wire::ipfix::template::{FieldSpecifier, Template, TemplateFormat, TemplateIter};
 use sonde_wire::ipfix::{self, REVERSE, time};
 use sonde_wire::{Error, netflow5, netflow9};
 
@@ -17,7 +17,7 @@ use crate::counters::counters;
 #[derive(Clone, Debug)]
 pub enum Decoded<'a> {
     /// A data record of a flow template.
-    Flow(Flow<'a>),
+    Flow(DecodedFlow<'a>),
     /// A data record of an options template (RFC 7011, section 3.4.2.2).
     Options {
         /// Observation Domain ID (RFC 7011, 3.1).
@@ -29,7 +29,7 @@ pub enum Decoded<'a> {
 
 /// One flow as an exporter reported it.
 #[derive(Clone, Debug)]
-pub struct Flow<'a> {
+pub struct DecodedFlow<'a> {
     /// Its key and both sides; `reverse` is empty unless it came as a biflow (RFC 5103).
     /// `point` is 0. Where no reason was given, `end` is `Idle`.
     pub record: FlowRecord,
@@ -126,7 +126,7 @@ impl Decoder {
     /// error: it is counted as malformed, and how many bytes it has is returned.
     pub fn file(&mut self, data: &[u8], sink: &mut impl FnMut(Decoded)) -> usize {
         let mut read = 0;
-        for message in ipfix::Messages::new(data) {
+        for message in ipfix::MessageIter::new(data) {
             match message {
                 Ok(message) => {
                     read += message.len();
@@ -235,16 +235,16 @@ impl Decoder {
     /// How many data records there were, if all could be counted.
     fn sets(
         &mut self,
-        sets: ipfix::Sets,
+        sets: ipfix::SetIter,
         version: u16,
         context: Context,
         sink: &mut impl FnMut(Decoded),
     ) -> Option<u32> {
-        let (dialect, template_set, options_set) = match version {
+        let (format, template_set, options_set) = match version {
             netflow9::VERSION => {
-                (Dialect::Netflow9, netflow9::TEMPLATE_SET, netflow9::OPTIONS_TEMPLATE_SET)
+                (TemplateFormat::Netflow9, netflow9::TEMPLATE_SET, netflow9::OPTIONS_TEMPLATE_SET)
             }
-            _ => (Dialect::Ipfix, ipfix::TEMPLATE_SET, ipfix::OPTIONS_TEMPLATE_SET),
+            _ => (TemplateFormat::Ipfix, ipfix::TEMPLATE_SET, ipfix::OPTIONS_TEMPLATE_SET),
         };
         let mut count = Some(0u32);
         for set in sets {
@@ -253,8 +253,8 @@ impl Decoder {
                 return None;
             };
             let templates = match set.id {
-                id if id == template_set => Templates::new(set.body, dialect),
-                id if id == options_set => Templates::options(set.body, dialect),
+                id if id == template_set => TemplateIter::new(set.body, format),
+                id if id == options_set => TemplateIter::options(set.body, format),
                 id if id >= ipfix::MIN_DATA_SET => {
                     let records = self.data((version, context.domain, id), set.body, context, sink);
                     count = count.zip(records).map(|(sum, records)| sum.wrapping_add(records));
@@ -313,7 +313,7 @@ impl Decoder {
             context.boot_ns = self.booted.get(&context.domain).copied();
         }
         let mut count = 0u32;
-        for record in Records::new(body, &template.fields) {
+        for record in RecordIter::new(body, &template.fields) {
             let Ok(record) = record else {
                 self.counters.malformed += 1;
                 return None;
@@ -357,7 +357,7 @@ fn booted(record: &Record<'_, '_>) -> Option<i64> {
     time::to_ns(kind, value(record, 0, SYSTEM_INIT)?)
 }
 
-fn flow<'a>(record: Record<'a, 'a>, mut context: Context) -> Option<Flow<'a>> {
+fn flow<'a>(record: Record<'a, 'a>, mut context: Context) -> Option<DecodedFlow<'a>> {
     if context.ipfix {
         // That of the record itself counts, wherever in it that stands.
         context.boot_ns = booted(&record).or(context.boot_ns);
@@ -407,7 +407,7 @@ fn flow<'a>(record: Record<'a, 'a>, mut context: Context) -> Option<Flow<'a>> {
         end: end.unwrap_or(FlowEnd::Idle),
         extra: None,
     };
-    Some(Flow {
+    Some(DecodedFlow {
         record: record_of,
         has_end: end.is_some(),
         interface,
@@ -471,7 +471,7 @@ impl Side {
     }
 }
 
-fn netflow5_flow(record: &netflow5::Record, context: Context) -> Flow<'static> {
+fn netflow5_flow(record: &netflow5::Record, context: Context) -> DecodedFlow<'static> {
     let boot_ns = context.boot_ns.unwrap_or(0);
     let at = |ms: u32| context.uptime(boot_ns, ms) + context.tai_offset_ns;
     let forward = FlowSide {
@@ -492,7 +492,7 @@ fn netflow5_flow(record: &netflow5::Record, context: Context) -> Flow<'static> {
         source_port: record.source_port,
         destination_port: record.destination_port,
     };
-    Flow {
+    DecodedFlow {
         record: FlowRecord {
             key,
             forward,

@@ -180,7 +180,7 @@ impl Floor for str {
 
 #[cfg(test)]
 mod tests {
-    use sonde_wire::ipfix::record::{BasicList, Records};
+    use sonde_wire::ipfix::record::{BasicList, RecordIter};
 
     use super::*;
 
@@ -200,7 +200,7 @@ mod tests {
         let mut record = RecordWriter::new(&mut bytes);
         write(&mut record);
         let len = record.at();
-        let read = Records::new(&bytes[..len], &template.fields).next().unwrap().unwrap();
+        let read = RecordIter::new(&bytes[..len], &template.fields).next().unwrap().unwrap();
         assert_eq!(read.bytes.len(), len);
         let values: Vec<&[u8]> = read.values().map(|(_, value)| value).collect();
         assert_eq!(values[0], [0, 80]);

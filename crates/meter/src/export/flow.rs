@@ -29,9 +29,9 @@ pub(super) struct View<'a> {
 
 /// Which fields a record has: two records with the same shape have the same template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Shape(pub u32);
+pub(super) struct RecordShape(pub u32);
 
-impl Shape {
+impl RecordShape {
     const IPV6: u32 = 1;
     const BIFLOW: u32 = 1 << 1;
     const ICMP: u32 = 1 << 2;
@@ -63,7 +63,7 @@ impl Shape {
         let ipv6 = key.source.is_ipv6() || key.destination.is_ipv6();
         let icmp = matches!(key.protocol, ICMP | ICMPV6);
         let flags = view.near.tcp_flags | view.far.map_or(0, |far| far.tcp_flags);
-        Shape(
+        RecordShape(
             (u32::from(ipv6) * Self::IPV6)
                 | (u32::from(view.far.is_some()) * Self::BIFLOW)
                 | (u32::from(icmp) * Self::ICMP)
@@ -73,13 +73,13 @@ impl Shape {
 
     /// What NetFlow version 9 distinguishes: one way, one byte of flags.
     pub fn netflow9(view: &View) -> Self {
-        Shape(Self::basic(view).0 & (Self::IPV6 | Self::ICMP))
+        RecordShape(Self::basic(view).0 & (Self::IPV6 | Self::ICMP))
     }
 
     /// All that the profile asks for and the record has.
     pub fn full(view: &View) -> Self {
         let mut shape = Self::basic(view).0;
-        let Some(extra) = view.record.extra.as_deref() else { return Shape(shape) };
+        let Some(extra) = view.record.extra.as_deref() else { return RecordShape(shape) };
         let Extra { link, tcp, apps } = view.profile.extra;
         if let Some(found) = extra.link.as_ref().filter(|_| link) {
             shape |= Self::LINK | (found.mpls.len().min(3) as u32) << Self::MPLS;
@@ -105,12 +105,12 @@ impl Shape {
         if let Some(found) = extra.app.as_ref().filter(|_| apps) {
             shape |= app::index(found) << Self::APP;
         }
-        Shape(shape)
+        RecordShape(shape)
     }
 
     /// Without the lists, which are the longest.
     pub fn without_lists(self) -> Self {
-        Shape(self.0 & !(Self::PACKETS | Self::SPREAD | Self::REVERSE_SPREAD))
+        RecordShape(self.0 & !(Self::PACKETS | Self::SPREAD | Self::REVERSE_SPREAD))
     }
 
     pub fn is_ipv6(self) -> bool {
@@ -139,9 +139,9 @@ impl View<'_> {
 
 /// Fields of the basic record, at most [`BASIC_MAX`] bytes.
 #[inline(always)]
-pub(super) fn basic<W: Fields>(w: &mut W, shape: Shape, view: &View) {
+pub(super) fn basic<W: Fields>(w: &mut W, shape: RecordShape, view: &View) {
     // Constants for the compiler: it knows every offset up to the last.
-    match (shape.has(Shape::IPV6), shape.has(Shape::BIFLOW)) {
+    match (shape.has(RecordShape::IPV6), shape.has(RecordShape::BIFLOW)) {
         (false, false) => fixed::<W, false, false>(w, view),
         (false, true) => fixed::<W, false, true>(w, view),
         (true, false) => fixed::<W, true, false>(w, view),
@@ -151,9 +151,12 @@ pub(super) fn basic<W: Fields>(w: &mut W, shape: Shape, view: &View) {
     if let Some(far) = view.far {
         tcp_flags(w, shape, far, ie::TCP_CONTROL_BITS.reverse());
     }
-    if shape.has(Shape::ICMP) {
-        let element =
-            if shape.has(Shape::IPV6) { ie::ICMP_TYPE_CODE_IPV6 } else { ie::ICMP_TYPE_CODE_IPV4 };
+    if shape.has(RecordShape::ICMP) {
+        let element = if shape.has(RecordShape::IPV6) {
+            ie::ICMP_TYPE_CODE_IPV6
+        } else {
+            ie::ICMP_TYPE_CODE_IPV4
+        };
         w.u16(element, ports(view)[1]);
     }
     if view.profile.biflow {
@@ -245,8 +248,8 @@ fn side<W: Fields>(w: &mut W, view: &View, side: &FlowSide, of: impl Fn(Element)
 }
 
 #[inline(always)]
-fn tcp_flags<W: Fields>(w: &mut W, shape: Shape, side: &FlowSide, element: Element) {
-    if shape.has(Shape::WIDE_FLAGS) {
+fn tcp_flags<W: Fields>(w: &mut W, shape: RecordShape, side: &FlowSide, element: Element) {
+    if shape.has(RecordShape::WIDE_FLAGS) {
         w.u16(element, side.tcp_flags);
     } else {
         w.u8(element, side.tcp_flags as u8);
@@ -254,9 +257,9 @@ fn tcp_flags<W: Fields>(w: &mut W, shape: Shape, side: &FlowSide, element: Eleme
 }
 
 /// Fields beyond the basic record; strings cut to `text` bytes.
-pub(super) fn extra<W: Fields>(w: &mut W, shape: Shape, view: &View, text: usize) {
+pub(super) fn extra<W: Fields>(w: &mut W, shape: RecordShape, view: &View, text: usize) {
     let Some(extra) = view.record.extra.as_deref() else { return };
-    if let Some(link) = extra.link.as_ref().filter(|_| shape.has(Shape::LINK)) {
+    if let Some(link) = extra.link.as_ref().filter(|_| shape.has(RecordShape::LINK)) {
         let [source, destination] = view.sided(link.source_mac, link.destination_mac);
         w.put(ie::SOURCE_MAC_ADDRESS, source);
         w.put(ie::DESTINATION_MAC_ADDRESS, destination);
@@ -266,7 +269,7 @@ pub(super) fn extra<W: Fields>(w: &mut W, shape: Shape, view: &View, text: usize
             w.put(element, label);
         }
         if let Some(tunnel) = &link.tunnel {
-            match shape.0 >> Shape::TUNNEL_ID & 3 {
+            match shape.0 >> RecordShape::TUNNEL_ID & 3 {
                 1 => w.u32(ie::GRE_KEY, tunnel.id),
                 2 => w.u32(ie::GTPU_TEID, tunnel.id),
                 3 => {
@@ -278,7 +281,7 @@ pub(super) fn extra<W: Fields>(w: &mut W, shape: Shape, view: &View, text: usize
             }
         }
     }
-    if let Some(tcp) = extra.tcp.as_ref().filter(|_| shape.has(Shape::TCP)) {
+    if let Some(tcp) = extra.tcp.as_ref().filter(|_| shape.has(RecordShape::TCP)) {
         // The round trip beyond the meter, to where this direction's packets go.
         let delays = view.sided(tcp.handshake_server_ns, tcp.handshake_client_ns);
         let window = view.sided(tcp.window_min, tcp.reverse_window_min);
@@ -288,40 +291,40 @@ pub(super) fn extra<W: Fields>(w: &mut W, shape: Shape, view: &View, text: usize
         w.u16(ie::TCP_WINDOW_SIZE, window[0]);
         w.u32(ie::RETRANSMITTED_IN_PKTS, lost[0]);
         w.u32(ie::OUT_OF_ORDER_IN_PKTS, late[0]);
-        if shape.has(Shape::BIFLOW) {
+        if shape.has(RecordShape::BIFLOW) {
             w.u32(ie::PATH_DELAY_MEAN_DELTA_MICROSECONDS.reverse(), micros(delays[1]));
             w.u16(ie::TCP_WINDOW_SIZE.reverse(), window[1]);
             w.u32(ie::RETRANSMITTED_OUT_PKTS, lost[1]);
             w.u32(ie::OUT_OF_ORDER_OUT_PKTS, late[1]);
         }
     }
-    if shape.has(Shape::PACKETS) {
+    if shape.has(RecordShape::PACKETS) {
         packets(w, view);
     }
     let [near, far] = view.sided(&extra.forward_spread, &extra.reverse_spread);
-    if let Some(spread) = near.as_ref().filter(|_| shape.has(Shape::SPREAD)) {
+    if let Some(spread) = near.as_ref().filter(|_| shape.has(RecordShape::SPREAD)) {
         w.list(ie::SOURCE_LENGTH_HISTOGRAM, ORDERED, spread.lengths.iter().map(bytes));
         w.list(ie::SOURCE_GAP_HISTOGRAM, ORDERED, spread.gaps.iter().map(bytes));
     }
-    if let Some(spread) = far.as_ref().filter(|_| shape.has(Shape::REVERSE_SPREAD)) {
+    if let Some(spread) = far.as_ref().filter(|_| shape.has(RecordShape::REVERSE_SPREAD)) {
         w.list(ie::DESTINATION_LENGTH_HISTOGRAM, ORDERED, spread.lengths.iter().map(bytes));
         w.list(ie::DESTINATION_GAP_HISTOGRAM, ORDERED, spread.gaps.iter().map(bytes));
     }
-    if let Some(found) = extra.app.as_ref().filter(|_| shape.0 >> Shape::APP & 15 != 0) {
+    if let Some(found) = extra.app.as_ref().filter(|_| shape.0 >> RecordShape::APP & 15 != 0) {
         app::fields(w, found, text);
     }
 }
 
 /// The outer header's addresses, which come before the inner one's: of elements that are
 /// in a template twice, the first is the outer one (RFC 7011, section 8).
-pub(super) fn outer<W: Fields>(w: &mut W, shape: Shape, view: &View) {
-    if !shape.has(Shape::TUNNEL) {
+pub(super) fn outer<W: Fields>(w: &mut W, shape: RecordShape, view: &View) {
+    if !shape.has(RecordShape::TUNNEL) {
         return;
     }
     let link = view.record.extra.as_deref().and_then(|extra| extra.link.as_ref());
     let Some(tunnel) = link.and_then(|link| link.tunnel) else { return };
     let [source, destination] = view.sided(tunnel.outer_source, tunnel.outer_destination);
-    if shape.has(Shape::TUNNEL_IPV6) {
+    if shape.has(RecordShape::TUNNEL_IPV6) {
         w.put(ie::SOURCE_IPV6_ADDRESS, octets(source));
         w.put(ie::DESTINATION_IPV6_ADDRESS, octets(destination));
     } else {

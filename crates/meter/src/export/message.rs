@@ -1,24 +1,17 @@
 //! Messages under construction: sets, templates where they are due, sequence numbers.
 
-use sonde_wire::ipfix::template::FieldSpecifier;
+use sonde_wire::ipfix::template::{FieldSpecifier, TemplateFormat};
 use sonde_wire::ipfix::{self, SET_HEADER_LEN};
 use sonde_wire::netflow9;
 
 use super::fields::{RecordWriter, TemplateWriter};
-use super::flow::{BASIC_MAX, Shape};
+use super::flow::{BASIC_MAX, RecordShape};
 use super::uptime::Uptime;
 use super::{Config, ExportCounters, ExportProtocol};
 
-/// Which rules the bytes follow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Dialect {
-    Ipfix,
-    Netflow9,
-}
-
 /// The message being filled, and the templates of its session.
-pub(super) struct Messages {
-    dialect: Dialect,
+pub(super) struct MessageWriter {
+    format: TemplateFormat,
     domain: u32,
     /// Longest message, bytes.
     limit: usize,
@@ -38,7 +31,7 @@ pub(super) struct Messages {
     sequence: u32,
     pub templates: Vec<Template>,
     /// Their shapes, apart, for they are looked through.
-    shapes: Vec<Shape>,
+    shapes: Vec<RecordShape>,
     /// Some template has repeats left.
     repeating: bool,
     /// Messages since the templates were last declared due.
@@ -72,18 +65,18 @@ impl Template {
     }
 }
 
-impl Messages {
+impl MessageWriter {
     pub fn new(config: &Config) -> Self {
-        let dialect = match config.profile.protocol {
-            ExportProtocol::Netflow9 => Dialect::Netflow9,
-            ExportProtocol::Ipfix | ExportProtocol::Netflow5 => Dialect::Ipfix,
+        let format = match config.profile.protocol {
+            ExportProtocol::Netflow9 => TemplateFormat::Netflow9,
+            ExportProtocol::Ipfix | ExportProtocol::Netflow5 => TemplateFormat::Ipfix,
         };
-        let header = header_len(dialect);
+        let header = header_len(format);
         // NetFlow's sets end on a multiple of 4 bytes (RFC 3954, section 5.3).
-        let padding = if dialect == Dialect::Netflow9 { 3 } else { 0 };
+        let padding = if format == TemplateFormat::Netflow9 { 3 } else { 0 };
         let limit = config.message_bytes.clamp(MIN_MESSAGE, usize::from(u16::MAX)) - padding;
-        Messages {
-            dialect,
+        MessageWriter {
+            format,
             domain: config.domain,
             limit,
             datagram: config.datagram,
@@ -110,7 +103,7 @@ impl Messages {
 
     /// No message is longer from now on, but the one that is being filled.
     pub fn narrow(&mut self, bytes: usize) {
-        let padding = if self.dialect == Dialect::Netflow9 { 3 } else { 0 };
+        let padding = if self.format == TemplateFormat::Netflow9 { 3 } else { 0 };
         self.limit = self.limit.min(bytes.max(MIN_MESSAGE) - padding);
     }
 
@@ -145,14 +138,14 @@ impl Messages {
     }
 
     fn is_empty(&self) -> bool {
-        self.at == header_len(self.dialect)
+        self.at == header_len(self.format)
     }
 
     /// The template of a shape, made from the first record that has it.
     #[inline]
     pub fn template(
         &mut self,
-        shape: Shape,
+        shape: RecordShape,
         scope_count: u16,
         describe: impl FnOnce(&mut TemplateWriter),
     ) -> usize {
@@ -165,14 +158,14 @@ impl Messages {
     /// There is a template of this shape, or room for one. Which shapes there are is up to
     /// who sends the packets, so their count has a limit.
     #[inline]
-    pub fn has_room(&self, shape: Shape) -> bool {
+    pub fn has_room(&self, shape: RecordShape) -> bool {
         self.shapes.len() < MAX_TEMPLATES || self.shapes.contains(&shape)
     }
 
     #[cold]
     fn define(
         &mut self,
-        shape: Shape,
+        shape: RecordShape,
         scope_count: u16,
         describe: impl FnOnce(&mut TemplateWriter),
     ) -> usize {
@@ -199,10 +192,12 @@ impl Messages {
     fn template_record(&self, id: u16, scope_count: u16, fields: &[FieldSpecifier]) -> Vec<u8> {
         let count = fields.len() as u16;
         let mut fields = vec![id];
-        match (self.dialect, scope_count) {
+        match (self.format, scope_count) {
             (_, 0) => fields.push(count),
-            (Dialect::Ipfix, _) => fields.extend([count, scope_count]),
-            (Dialect::Netflow9, _) => fields.extend([scope_count * 4, (count - scope_count) * 4]),
+            (TemplateFormat::Ipfix, _) => fields.extend([count, scope_count]),
+            (TemplateFormat::Netflow9, _) => {
+                fields.extend([scope_count * 4, (count - scope_count) * 4])
+            }
         }
         let mut bytes: Vec<u8> = fields.iter().flat_map(|field| field.to_be_bytes()).collect();
         for field in fields {
@@ -274,7 +269,7 @@ impl Messages {
         if id == 0 {
             return;
         }
-        if self.dialect == Dialect::Netflow9 {
+        if self.format == TemplateFormat::Netflow9 {
             while !(self.at - start).is_multiple_of(4) {
                 self.buffer[self.at] = 0;
                 self.at += 1;
@@ -290,16 +285,16 @@ impl Messages {
     fn put_template(&mut self, template: usize) -> bool {
         self.close();
         let Template { scope_count, ref bytes, .. } = self.templates[template];
-        let id = match (self.dialect, scope_count) {
-            (Dialect::Ipfix, 0) => ipfix::TEMPLATE_SET,
-            (Dialect::Ipfix, _) => ipfix::OPTIONS_TEMPLATE_SET,
-            (Dialect::Netflow9, 0) => netflow9::TEMPLATE_SET,
-            (Dialect::Netflow9, _) => netflow9::OPTIONS_TEMPLATE_SET,
+        let id = match (self.format, scope_count) {
+            (TemplateFormat::Ipfix, 0) => ipfix::TEMPLATE_SET,
+            (TemplateFormat::Ipfix, _) => ipfix::OPTIONS_TEMPLATE_SET,
+            (TemplateFormat::Netflow9, 0) => netflow9::TEMPLATE_SET,
+            (TemplateFormat::Netflow9, _) => netflow9::OPTIONS_TEMPLATE_SET,
         };
         let length = SET_HEADER_LEN + bytes.len();
-        let padded = match self.dialect {
-            Dialect::Ipfix => length,
-            Dialect::Netflow9 => length.next_multiple_of(4),
+        let padded = match self.format {
+            TemplateFormat::Ipfix => length,
+            TemplateFormat::Netflow9 => length.next_multiple_of(4),
         };
         if self.at + padded > self.limit {
             return false;
@@ -330,15 +325,15 @@ impl Messages {
         }
         self.close();
         let head = &mut self.buffer[..];
-        let written = match self.dialect {
-            Dialect::Ipfix => ipfix::Header {
+        let written = match self.format {
+            TemplateFormat::Ipfix => ipfix::Header {
                 length: self.at as u16,
                 export_time: self.now_ns.div_euclid(1_000_000_000) as u32,
                 sequence: self.sequence,
                 domain: self.domain,
             }
             .emit(head),
-            Dialect::Netflow9 => {
+            TemplateFormat::Netflow9 => {
                 let (unix_secs, uptime_ms) = self.uptime.header(self.now_ns);
                 netflow9::Header {
                     count: self.all_records,
@@ -354,9 +349,9 @@ impl Messages {
         out(&self.buffer[..self.at]);
         self.counters.messages += 1;
         self.counters.octets += self.at as u64;
-        let step = if self.dialect == Dialect::Ipfix { self.records } else { 1 };
+        let step = if self.format == TemplateFormat::Ipfix { self.records } else { 1 };
         self.sequence = self.sequence.wrapping_add(step);
-        self.at = header_len(self.dialect);
+        self.at = header_len(self.format);
         self.records = 0;
         self.all_records = 0;
         self.since += 1;
@@ -412,7 +407,7 @@ impl Messages {
         let empty = vec![0; self.buffer.len()];
         let filled = std::mem::replace(&mut self.buffer, empty);
         let (at, set, records, all) = (self.at, self.set, self.records, self.all_records);
-        self.at = header_len(self.dialect);
+        self.at = header_len(self.format);
         (self.set, self.records, self.all_records) = ((0, 0), 0, 0);
         self.put_templates(|template| template.sent, out);
         self.buffer = filled;
@@ -432,10 +427,10 @@ impl Messages {
     }
 }
 
-fn header_len(dialect: Dialect) -> usize {
-    match dialect {
-        Dialect::Ipfix => ipfix::HEADER_LEN,
-        Dialect::Netflow9 => netflow9::HEADER_LEN,
+fn header_len(format: TemplateFormat) -> usize {
+    match format {
+        TemplateFormat::Ipfix => ipfix::HEADER_LEN,
+        TemplateFormat::Netflow9 => netflow9::HEADER_LEN,
     }
 }
 

@@ -21,12 +21,12 @@ use sonde_results::flow::{FlowRecord, FlowSide};
 
 pub use checksum::Checksums;
 pub use decode::{Decoded, Decoder};
-pub use options::{ExportStats, Selector, SelectorAlgorithm};
+pub use options::{ExportSelector, ExportStats, SelectorAlgorithm};
 
 use crate::counters::counters;
 use fields::{Fields, RecordWriter};
-use flow::{BASIC_MAX, Shape, View};
-use message::Messages;
+use flow::{BASIC_MAX, RecordShape, View};
+use message::MessageWriter;
 
 /// The version of the export protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -172,17 +172,17 @@ pub struct Exporter {
     state: State,
     /// IPFIX: messages of no observation domain, with the process's statistics (RFC 7011,
     /// section 3.1).
-    process: Option<Box<Messages>>,
+    process: Option<Box<MessageWriter>>,
     /// What is known to the collector of the domain.
     options_sent: Option<options::OptionsSent>,
     /// Templates of the shapes without extra fields, by shape; `u16::MAX`: not made yet.
-    basic: [u16; Shape::BASIC],
+    basic: [u16; RecordShape::BASIC],
     /// IPFIX files: the span of what was exported (RFC 5655, section 8.1.2).
     window: options::Window,
 }
 
 enum State {
-    Templates(Box<Messages>),
+    Templates(Box<MessageWriter>),
     Netflow5(Box<netflow5::Packets>),
 }
 
@@ -192,11 +192,12 @@ impl Exporter {
         let state = match config.profile.protocol {
             ExportProtocol::Netflow5 => State::Netflow5(Box::new(netflow5::Packets::new(&config))),
             ExportProtocol::Ipfix | ExportProtocol::Netflow9 => {
-                State::Templates(Box::new(Messages::new(&config)))
+                State::Templates(Box::new(MessageWriter::new(&config)))
             }
         };
         let own = config.profile.protocol == ExportProtocol::Ipfix && config.domain != 0;
-        let process = own.then(|| Box::new(Messages::new(&Config { domain: 0, ..config.clone() })));
+        let process =
+            own.then(|| Box::new(MessageWriter::new(&Config { domain: 0, ..config.clone() })));
         let mut profile = config.profile;
         if profile.protocol != ExportProtocol::Ipfix {
             profile = Profile { protocol: profile.protocol, ..Profile::default() };
@@ -208,7 +209,7 @@ impl Exporter {
             state,
             process,
             options_sent: None,
-            basic: [u16::MAX; Shape::BASIC],
+            basic: [u16::MAX; RecordShape::BASIC],
             window: options::Window::default(),
         }
     }
@@ -299,8 +300,8 @@ impl Exporter {
                     self.window.add(far.first_ns, far.last_ns, now_ns);
                 }
                 let shape = match record.extra {
-                    None => Shape::basic(&view),
-                    Some(_) => Shape::full(&view),
+                    None => RecordShape::basic(&view),
+                    Some(_) => RecordShape::full(&view),
                 };
                 if shape.is_basic() {
                     let template = &mut self.basic[shape.0 as usize];
@@ -417,11 +418,16 @@ impl Exporter {
 /// A record with more than the basic fields. Where it is longer than a message, or its template is
 /// one too many, the lists are left out and strings cut. Where that is not enough, all that is
 /// extra is left out.
-fn with_extra(messages: &mut Messages, shape: Shape, view: &View, out: &mut impl FnMut(&[u8])) {
+fn with_extra(
+    messages: &mut MessageWriter,
+    shape: RecordShape,
+    view: &View,
+    out: &mut impl FnMut(&[u8]),
+) {
     let tries = [
         (shape, usize::from(u16::MAX)),
         (shape.without_lists(), SHORT_TEXT),
-        (Shape::basic(view), 0),
+        (RecordShape::basic(view), 0),
     ];
     for (attempt, (shape, text)) in tries.into_iter().enumerate() {
         if !shape.is_basic() && !messages.has_room(shape) {
@@ -437,20 +443,20 @@ fn with_extra(messages: &mut Messages, shape: Shape, view: &View, out: &mut impl
     debug_assert!(false, "any message holds a basic record");
 }
 
-fn all_fields<W: Fields>(w: &mut W, shape: Shape, view: &View, text: usize) {
+fn all_fields<W: Fields>(w: &mut W, shape: RecordShape, view: &View, text: usize) {
     flow::outer(w, shape, view);
     flow::basic(w, shape, view);
     flow::extra(w, shape, view, text);
 }
 
-fn netflow9_record(messages: &mut Messages, view: &View, out: &mut impl FnMut(&[u8])) {
+fn netflow9_record(messages: &mut MessageWriter, view: &View, out: &mut impl FnMut(&[u8])) {
     let (first, last) = netflow9::times(view);
     if !messages.uptime.admit(first, last) {
         messages.emit(out);
         messages.uptime.restart(first, last);
         messages.uptime.admit(first, last);
     }
-    let shape = Shape::netflow9(view);
+    let shape = RecordShape::netflow9(view);
     let mut bytes = [0; BASIC_MAX];
     let mut writer = RecordWriter::new(&mut bytes);
     netflow9::fields(&mut writer, shape, view, &messages.uptime);

@@ -4,7 +4,7 @@
 use sonde_wire::ipfix::element as ie;
 
 use super::fields::Fields;
-use super::flow::{Shape, View, octets, ports};
+use super::flow::{RecordShape, View, octets, ports};
 use super::uptime::Uptime;
 
 /// First and last packet, ms since 1970 UTC.
@@ -13,7 +13,7 @@ pub(super) fn times(view: &View) -> (i64, i64) {
     (ms(view.near.first_ns), ms(view.near.last_ns))
 }
 
-pub(super) fn fields<W: Fields>(w: &mut W, shape: Shape, view: &View, uptime: &Uptime) {
+pub(super) fn fields<W: Fields>(w: &mut W, shape: RecordShape, view: &View, uptime: &Uptime) {
     let ipv6 = shape.is_ipv6();
     let key = &view.record.key;
     let (source, destination) =

@@ -14,13 +14,13 @@ use sonde_wire::netflow9;
 
 use meaning::{FlowKeys, InterfaceName, LISTED, Sampling, TypeInformation, key_indicator};
 use process::{ExportingReliability, MeteringReliability, Statistics};
-pub use selectors::{Selector, SelectorAlgorithm};
+pub use selectors::{ExportSelector, SelectorAlgorithm};
 use selectors::{SelectorReport, SelectorStatistics};
 pub(super) use window::Window;
 
 use super::fields::{Fields, RecordWriter};
-use super::flow::Shape;
-use super::message::{Messages, Template};
+use super::flow::RecordShape;
+use super::message::{MessageWriter, Template};
 use super::{ExportCounters, ExportInterface, ExportProtocol, Profile};
 
 /// What metering and transport did, for the collector. Counts are totals since the start.
@@ -44,7 +44,7 @@ pub struct ExportStats {
     pub not_sent_ns: (i64, i64),
     /// How packets were sampled or filtered, in the order in which they passed; empty: all
     /// were metered.
-    pub selectors: Vec<Selector>,
+    pub selectors: Vec<ExportSelector>,
 }
 
 /// The options that the collector has, to send them again only when there is need.
@@ -56,7 +56,7 @@ pub(super) struct OptionsSent {
 }
 
 impl OptionsSent {
-    pub fn new(messages: &Messages, stats: &ExportStats) -> Self {
+    pub fn new(messages: &MessageWriter, stats: &ExportStats) -> Self {
         OptionsSent {
             at_ns: messages.now_ns(),
             templates: flow_templates(messages).count(),
@@ -64,14 +64,14 @@ impl OptionsSent {
         }
     }
 
-    pub fn is_stale(&self, messages: &Messages, stats: &ExportStats) -> bool {
+    pub fn is_stale(&self, messages: &MessageWriter, stats: &ExportStats) -> bool {
         messages.is_stale_since(self.at_ns)
             || self.templates != flow_templates(messages).count()
             || !algorithms(stats).eq(self.selectors.iter().copied())
     }
 }
 
-fn flow_templates(messages: &Messages) -> impl Iterator<Item = &Template> {
+fn flow_templates(messages: &MessageWriter) -> impl Iterator<Item = &Template> {
     messages.templates.iter().filter(|template| !template.is_options())
 }
 
@@ -81,7 +81,7 @@ fn algorithms(stats: &ExportStats) -> impl Iterator<Item = (u64, SelectorAlgorit
 
 /// Interfaces, sampling, and what the fields mean.
 pub(super) fn information(
-    messages: &mut Messages,
+    messages: &mut MessageWriter,
     profile: Profile,
     interfaces: &[ExportInterface],
     stats: &ExportStats,
@@ -126,7 +126,7 @@ pub(super) fn information(
 
 /// What metering, exporting and selecting did so far.
 pub(super) fn statistics(
-    messages: &mut Messages,
+    messages: &mut MessageWriter,
     ipfix: bool,
     domain: u32,
     total: &ExportCounters,
@@ -172,8 +172,8 @@ trait OptionRecord {
     fn fields<W: Fields>(&self, w: &mut W);
 }
 
-fn send<R: OptionRecord>(messages: &mut Messages, record: &R, out: &mut impl FnMut(&[u8])) {
-    let shape = Shape(Shape::OPTIONS | record.kind());
+fn send<R: OptionRecord>(messages: &mut MessageWriter, record: &R, out: &mut impl FnMut(&[u8])) {
+    let shape = RecordShape(RecordShape::OPTIONS | record.kind());
     let template = messages.template(shape, R::SCOPES, |w| record.fields(w));
     let written = messages.record(template, |w: &mut RecordWriter<'_>| record.fields(w), out);
     debug_assert!(written, "any message holds an options record");

@@ -18,11 +18,11 @@ use sonde_wire::ipv4::PROTOCOL_TCP;
 use super::app::{AppCounters, Apps};
 use super::prefetch::{prefetch, prefetch_end};
 use super::slots::set_slot;
-use link::Link;
+use link::LinkFeatures;
 use spread::Spread;
-use tcp::{SegmentHeader, Tcp};
+use tcp::{SegmentHeader, TcpFeatures};
 
-use crate::copies::{APART, Copies, MOMENT_BITS};
+use crate::copies::{APART, DuplicateDetector, MOMENT_BITS};
 
 /// What is asked for. The default is nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,13 +50,13 @@ impl Config {
 /// [`Features::ended`].
 pub struct Features {
     config: Config,
-    link: Vec<Link>,
+    link: Vec<LinkFeatures>,
     /// `config.packets` of each slot.
     packets: Vec<FlowPacketInfo>,
     lists: Vec<List>,
     spread: Vec<Spread>,
-    tcp: Vec<Tcp>,
-    copies: Option<Copies>,
+    tcp: Vec<TcpFeatures>,
+    copies: Option<DuplicateDetector>,
     /// Segments that passed twice.
     copied: u64,
     apps: Option<Apps>,
@@ -80,7 +80,7 @@ impl Features {
             lists: Vec::with_capacity(of(config.packets > 0)),
             spread: Vec::with_capacity(of(config.spread)),
             tcp: Vec::with_capacity(of(config.tcp)),
-            copies: config.tcp.then(Copies::new),
+            copies: config.tcp.then(DuplicateDetector::new),
             copied: 0,
             apps: config.apps.then(|| Apps::new(flows)),
         }
@@ -99,13 +99,13 @@ impl Features {
             }
         }
         if link {
-            set_slot(&mut self.link, slot, Link::read(packet, frame, layers));
+            set_slot(&mut self.link, slot, LinkFeatures::read(packet, frame, layers));
         }
         if spread {
             set_slot(&mut self.spread, slot, Spread::default());
         }
         if tcp {
-            set_slot(&mut self.tcp, slot, Tcp::default());
+            set_slot(&mut self.tcp, slot, TcpFeatures::default());
         }
         if let Some(apps) = &mut self.apps {
             apps.created(slot);
@@ -243,7 +243,7 @@ impl Features {
         let spread = self.spread.get(slot);
         let forward_spread = spread.and_then(|spread| spread.result(false));
         let reverse_spread = spread.and_then(|spread| spread.result(true));
-        let tcp = self.tcp.get(slot).and_then(Tcp::result);
+        let tcp = self.tcp.get(slot).and_then(TcpFeatures::result);
         let known = self.config.link
             || listed > 0
             || forward_spread.is_some()
@@ -254,7 +254,7 @@ impl Features {
             return None;
         }
         let mut extra = Box::<FlowExtra>::default();
-        extra.link = self.link.get(slot).map(Link::result);
+        extra.link = self.link.get(slot).map(LinkFeatures::result);
         extra.packets.extend_from_slice(&self.packets[start..start + listed]);
         (extra.forward_spread, extra.reverse_spread) = (forward_spread, reverse_spread);
         extra.tcp = tcp;

@@ -20,7 +20,7 @@ use crate::sequence::after;
 #[repr(align(64))]
 pub(super) struct Flow {
     pub(super) key: Key,
-    pub(super) sides: [Direction; 2],
+    pub(super) sides: [DirectionState; 2],
     pub(super) tcp: [TcpSide; 2],
     pub(super) spin: Spin,
     /// Coarse time of the last packet; of the close once closed.
@@ -45,7 +45,7 @@ pub(super) struct Flow {
 
 /// One direction: what its sender sent.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Direction {
+pub(super) struct DirectionState {
     pub(super) bytes: u64,
     pub(super) packets: u64,
     pub(super) ring: Ring,

@@ -55,7 +55,7 @@ use handshake::Begins;
 use key::{Key, Seeds};
 use packet::Packet;
 use samples::SharedState;
-use seen::Seen;
+use seen::Duplicates;
 use table::{Table, Vacancy};
 
 /// Finds round-trip times in the packets that it is shown, in the order in which they
@@ -64,7 +64,7 @@ pub struct Matcher {
     table: Table,
     shared: SharedState,
     filter: RttFilter,
-    seen: Seen,
+    seen: Duplicates,
     hide: Option<Seeds>,
     vlan_in_key: bool,
     /// The last time it was given.
@@ -84,7 +84,7 @@ impl Matcher {
             shared: SharedState::new(&mut config),
             filter: config.filter,
             vlan_in_key: config.vlan_in_key,
-            seen: Seen::new(),
+            seen: Duplicates::new(),
             hide: config.hide_addresses.then_some(seeds),
             now: Time::ZERO,
             finishing: None,

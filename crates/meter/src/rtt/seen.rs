@@ -4,14 +4,14 @@
 use sonde_wire::flow::{Detail, FlowPacket, Tcp};
 
 use super::clock::Clock;
-use crate::copies::{APART, Copies, mix};
+use crate::copies::{APART, DuplicateDetector, mix};
 
 /// The packets that passed last.
-pub(super) struct Seen(Copies);
+pub(super) struct Duplicates(DuplicateDetector);
 
-impl Seen {
+impl Duplicates {
     pub(super) fn new() -> Self {
-        Seen(Copies::new())
+        Duplicates(DuplicateDetector::new())
     }
 
     /// Notes a packet that `side` of the flow at this index sent. Whether the same one has

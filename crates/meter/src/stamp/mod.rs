@@ -18,7 +18,7 @@ mod stream;
 pub use check::SpecError;
 pub use delays::Delays;
 pub use reflector::{
-    RateLimit, Reflector, ReflectorConfig, ReflectorCounters, ReflectorError, ReflectorRecord,
+    RateLimit, Reflector, ReflectorConfig, ReflectorCounters, ReflectorError, ReflectorInterval,
 };
 pub use sample::{Fate, Sample};
 pub use sender::Sender;

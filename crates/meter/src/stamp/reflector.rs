@@ -29,7 +29,7 @@ mod tlv;
 mod tests;
 
 pub use config::{ReflectorConfig, ReflectorError};
-pub use counters::{ReflectorCounters, ReflectorRecord};
+pub use counters::{ReflectorCounters, ReflectorInterval};
 pub use limiter::RateLimit;
 
 use std::collections::VecDeque;
@@ -77,7 +77,7 @@ pub struct Reflector {
     record_base: ReflectorCounters,
     record_due: Time,
     /// The record of what is past, and the counters at its end.
-    record: Option<(ReflectorRecord, ReflectorCounters)>,
+    record: Option<(ReflectorInterval, ReflectorCounters)>,
 }
 
 /// A reply that could not be made in place, but for T3 and the checksum.
@@ -401,7 +401,7 @@ impl Reflector {
         // Late calls do not shift the intervals.
         let late = (now - self.record_due) / self.interval;
         let end = self.record_due + late * self.interval;
-        let record = ReflectorRecord {
+        let record = ReflectorInterval {
             start: self.record_start,
             end,
             counters: self.counters.since(&self.record_base),
@@ -414,7 +414,7 @@ impl Reflector {
 }
 
 impl Instrument for Reflector {
-    type Record = ReflectorRecord;
+    type Record = ReflectorInterval;
 
     #[inline]
     fn input(&mut self, frame: &mut [u8], stamp: Stamp, now: Time) -> Verdict {
@@ -473,7 +473,7 @@ impl Instrument for Reflector {
         }
     }
 
-    fn poll_record(&mut self, record: &mut ReflectorRecord) -> bool {
+    fn poll_record(&mut self, record: &mut ReflectorInterval) -> bool {
         let Some((finished, counters)) = self.record.take() else {
             return false;
         };

@@ -12,7 +12,7 @@ use super::spec::{Schedule, StreamSpec};
 /// Streams of one period come round in the same order for ever, so they wait in a plain queue. What
 /// does not fit there waits in a heap: Poisson schedules, and a stream that skipped sends which its
 /// neighbours did not skip.
-pub(crate) struct Queue {
+pub(crate) struct SendQueue {
     /// Period, and (due, stream) ascending.
     lanes: Vec<(i64, VecDeque<(i64, u32)>)>,
     heap: BinaryHeap<Reverse<(i64, u32)>>,
@@ -27,13 +27,13 @@ enum Next {
     Heap,
 }
 
-impl Queue {
+impl SendQueue {
     /// Of streams that start with `due`, in their order.
     pub(crate) fn new(specs: &[StreamSpec], due: impl Fn(&StreamSpec) -> i64) -> Self {
         let mut order: Vec<(i64, u32)> =
             specs.iter().enumerate().map(|(i, s)| (due(s), i as u32)).collect();
         order.sort_unstable();
-        let mut queue = Queue { lanes: Vec::new(), heap: BinaryHeap::new(), top: None };
+        let mut queue = SendQueue { lanes: Vec::new(), heap: BinaryHeap::new(), top: None };
         for (due, stream) in order {
             let spec = &specs[stream as usize];
             let lane = queue.lanes.iter().position(|(period, _)| *period == spec.period);
@@ -201,7 +201,7 @@ mod tests {
                 spec([100, 250, 1000][i % 3], random.i64(0..100), schedule)
             })
             .collect();
-        let mut queue = Queue::new(&specs, |s| s.phase);
+        let mut queue = SendQueue::new(&specs, |s| s.phase);
         let mut model: Vec<Option<i64>> = specs.iter().map(|s| Some(s.phase)).collect();
         for turn in 0..20_000 {
             let (due, stream) = queue.peek().unwrap();

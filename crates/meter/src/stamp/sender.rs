@@ -22,7 +22,7 @@ use super::doubts::Doubts;
 use super::pages::{PagedHist, Pages};
 use super::probe::{Clock, ProbeTemplate, Refusal, Reply};
 use super::sample::{Fate, Sample};
-use super::schedule::{Queue, gap, mean_gap};
+use super::schedule::{SendQueue, gap, mean_gap};
 use super::sender_counters::SenderCounters;
 use super::spec::{LinkHeader, NextHopLink, SenderConfig, StreamSpec};
 use super::stream::{self, Settling, Slot, Stream};
@@ -36,7 +36,7 @@ pub struct Sender {
     probes: Vec<ProbeTemplate>,
     ways: Vec<NextHopLink>,
     demux: Demux,
-    queue: Queue,
+    queue: SendQueue,
     random: Rng,
     slots: Vec<Slot>,
     pages: Pages,
@@ -87,7 +87,7 @@ impl Sender {
             lateness_pages: Pages::new(256),
             closed: VecDeque::with_capacity(streams.len()),
             samples: VecDeque::with_capacity(if config.samples { SAMPLES } else { 0 }),
-            queue: Queue::new(specs, |s| start.saturating_add(s.phase)),
+            queue: SendQueue::new(specs, |s| start.saturating_add(s.phase)),
             random: Rng::with_seed(config.seed),
             probes,
             catch_up_gap: mean_gap(specs.iter().map(|s| s.period)) / 2,

@@ -19,7 +19,7 @@ use sonde_results::caveat::{Caveat, CaveatSet};
 use super::spec::ReflectorKind;
 
 /// The account of one stream.
-pub(crate) struct Side {
+pub(crate) struct LossAccount {
     /// Our sequence number and the reflector's at the last answered probe behind which nothing is
     /// open. Probes that were not sent have moved the former on.
     at: u32,
@@ -45,9 +45,9 @@ pub(crate) struct Side {
     flags: u16,
 }
 
-impl Side {
+impl LossAccount {
     pub(crate) fn new(kind: ReflectorKind) -> Self {
-        Side {
+        LossAccount {
             at: u32::MAX,
             reflector_seq: u32::MAX,
             top: u32::MAX,
@@ -289,7 +289,7 @@ mod tests {
 
     /// Settles probes given as (our sequence, the reflector's; `None`: lost), replies in order.
     fn judge(fates: &[Option<u32>]) -> (Option<(u64, u64)>, CaveatSet) {
-        let mut side = Side::new(ReflectorKind::Auto);
+        let mut side = LossAccount::new(ReflectorKind::Auto);
         let mut overtaken = vec![false; fates.len()];
         for (seq, fate) in (0..).zip(fates) {
             if let Some(reflector_seq) = *fate
@@ -345,7 +345,7 @@ mod tests {
 
     #[test]
     fn probes_that_were_never_sent_have_no_side() {
-        let mut side = Side::new(ReflectorKind::Auto);
+        let mut side = LossAccount::new(ReflectorKind::Auto);
         side.answered(0, 0, false);
         for _ in 1..=20 {
             side.not_sent();
@@ -480,7 +480,7 @@ mod tests {
                 arrivals.swap(i - 1, i);
             }
         }
-        let mut side = Side::new(ReflectorKind::Auto);
+        let mut side = LossAccount::new(ReflectorKind::Auto);
         // Replies arrive long before their probes are settled: 50 probes ahead.
         let mut arrivals = arrivals.into_iter().peekable();
         let mut overtaken = vec![false; n as usize];

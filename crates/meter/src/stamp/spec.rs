@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
 
+use sonde_wire::ethernet::{Mac, Tag};
 use sonde_wire::{NotSent, Time};
 
 /// When probes leave (RFC 3432 periodic, RFC 2330 section 11.1.1 Poisson).
@@ -111,14 +112,14 @@ pub struct LinkHeader {
 }
 
 impl LinkHeader {
-    /// Addresses and VLAN tags (TPID and TCI, outermost first, at most two).
+    /// Addresses and VLAN tags (outermost first, at most two).
     /// The EtherType of the payload is added by the sender.
-    pub fn new(destination: [u8; 6], source: [u8; 6], tags: &[(u16, u16)]) -> Self {
+    pub fn new(destination: Mac, source: Mac, tags: &[Tag]) -> Self {
         let mut bytes = [0; 22];
         bytes[..6].copy_from_slice(&destination);
         bytes[6..12].copy_from_slice(&source);
         let mut len = 12;
-        for &(tpid, tci) in tags.iter().take(2) {
+        for &Tag { tpid, tci } in tags.iter().take(2) {
             bytes[len..len + 2].copy_from_slice(&tpid.to_be_bytes());
             bytes[len + 2..len + 4].copy_from_slice(&tci.to_be_bytes());
             len += 4;

@@ -10,7 +10,7 @@ use sonde_results::{Counters, Interval};
 use sonde_wire::{ErrorEstimate, NotSent, Stamp, StampSource, Time};
 
 use super::pages::{PagedHist, Pages};
-use super::side::Side;
+use super::side::LossAccount;
 use super::spec::ReflectorKind;
 use crate::flow::prefetch::prefetch;
 
@@ -126,7 +126,7 @@ pub(crate) struct Stream {
     /// It stands in the queue of those that wait to be fetched, perhaps lengthened since.
     pub(crate) queued: bool,
     previous: Option<Previous>,
-    pub(crate) side: Side,
+    pub(crate) side: LossAccount,
     pub(crate) start: i64,
     pub(crate) end: i64,
     pub(crate) tally: Tally,
@@ -173,7 +173,7 @@ impl Stream {
             closed: false,
             queued: false,
             previous: None,
-            side: Side::new(kind),
+            side: LossAccount::new(kind),
             start,
             end: start.saturating_add(interval),
             tally: Tally::default(),

@@ -6,7 +6,7 @@ use std::io::{Cursor, Write as _};
 
 /// What a flow speaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum App {
+pub enum TrafficApp {
     /// Payload of no known protocol.
     #[default]
     None,
@@ -18,24 +18,24 @@ pub enum App {
     Tls,
 }
 
-impl App {
+impl TrafficApp {
     /// As the truth names it.
     pub const fn name(self) -> &'static str {
         match self {
-            App::None => "",
-            App::Dns => "dns",
-            App::Http => "http",
-            App::Tls => "tls",
+            TrafficApp::None => "",
+            TrafficApp::Dns => "dns",
+            TrafficApp::Http => "http",
+            TrafficApp::Tls => "tls",
         }
     }
 
     /// The server's port; `None`: any.
     pub(super) const fn port(self) -> Option<u16> {
         match self {
-            App::None => None,
-            App::Dns => Some(53),
-            App::Http => Some(80),
-            App::Tls => Some(443),
+            TrafficApp::None => None,
+            TrafficApp::Dns => Some(53),
+            TrafficApp::Http => Some(80),
+            TrafficApp::Tls => Some(443),
         }
     }
 }
@@ -48,15 +48,21 @@ pub fn write_name(index: u64, out: &mut impl std::io::Write) -> std::io::Result<
 
 /// Writes the client's (`side` 0) or the server's message to the start of `buffer`, which
 /// has room for [`LONGEST`]; returns its length. `exchange` counts DNS queries of the flow.
-pub(super) fn write(app: App, side: usize, index: u64, exchange: u16, buffer: &mut [u8]) -> usize {
+pub(super) fn write(
+    app: TrafficApp,
+    side: usize,
+    index: u64,
+    exchange: u16,
+    buffer: &mut [u8],
+) -> usize {
     let mut name = [0; 40];
     let name = written(&mut name, |out| write_name(index, out));
     match (app, side) {
-        (App::None, _) => 0,
-        (App::Dns, _) => dns(name, exchange, side == 1, buffer),
-        (App::Http, 0) => http_request(name, buffer),
-        (App::Http, _) => http_response(buffer),
-        (App::Tls, _) => hello(name, index, side == 1, buffer),
+        (TrafficApp::None, _) => 0,
+        (TrafficApp::Dns, _) => dns(name, exchange, side == 1, buffer),
+        (TrafficApp::Http, 0) => http_request(name, buffer),
+        (TrafficApp::Http, _) => http_response(buffer),
+        (TrafficApp::Tls, _) => hello(name, index, side == 1, buffer),
     }
 }
 

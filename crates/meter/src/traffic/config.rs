@@ -2,7 +2,7 @@
 
 use super::error::{MAX_FLOWS, TrafficError};
 
-use super::law::{Arrival, Length, Sizes};
+use super::law::{ArrivalProcess, Length, Sizes};
 
 /// The wanted traffic. [`Config::default`] is a mix as a campus link carries it.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,7 +24,7 @@ pub struct Config {
     /// Times are multiples of this, ns: what the output can express.
     pub tick_ns: i64,
     /// How packets follow each other in time.
-    pub arrival: Arrival,
+    pub arrival: ArrivalProcess,
     /// Which flow sends next.
     pub order: PacketOrder,
     /// Packets of a flow, both directions together.
@@ -64,7 +64,7 @@ impl Default for Config {
             rate: 1_000_000,
             start_ns: 0,
             tick_ns: 1,
-            arrival: Arrival::Poisson,
+            arrival: ArrivalProcess::Poisson,
             order: PacketOrder::Random,
             length: Length::Pareto { alpha: 1.2, min: 5, max: 100_000 },
             sizes: Sizes::imix(),

@@ -4,7 +4,7 @@ use fastrand::Rng;
 use sonde_wire::tcp::{ACK, FIN, PSH, RST, SYN};
 
 use super::address::Tuple;
-use super::app::App;
+use super::app::TrafficApp;
 use super::config::Encapsulation;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub(super) enum Transport {
 
 /// One direction of a flow, as its packets went out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Side {
+pub struct FlowSideTruth {
     /// Packets; fragments count one by one. 0: the rest means nothing.
     pub packets: u32,
     /// Bytes of IP packets with their headers.
@@ -30,7 +30,7 @@ pub struct Side {
     pub tcp_flags: u8,
 }
 
-impl Side {
+impl FlowSideTruth {
     #[inline]
     pub(super) fn count(&mut self, at_ns: i64, bytes: u32, tcp_flags: u8) {
         if self.packets == 0 {
@@ -48,7 +48,7 @@ impl Side {
 pub(super) struct Flow {
     /// Counts up from 0 over the whole run.
     pub index: u64,
-    pub sides: [Side; 2],
+    pub sides: [FlowSideTruth; 2],
     pub tuple: Tuple,
     pub server_port: u16,
     /// Hosts of the tunnel's ends.
@@ -59,7 +59,7 @@ pub(super) struct Flow {
     pub ttl: [u8; 2],
     pub transport: Transport,
     pub encapsulation: Encapsulation,
-    pub app: App,
+    pub app: TrafficApp,
     pub is_v6: bool,
     /// Packets to send; `u32::MAX`: it does not end.
     pub length: u32,
@@ -75,14 +75,14 @@ pub(super) struct Flow {
 /// A packet that others overtake.
 #[derive(Clone, Copy, Debug)]
 struct Held {
-    plan: Plan,
+    plan: PacketPlan,
     /// Others still to go before it.
     left: u8,
 }
 
 /// A packet, thought out but not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Plan {
+pub(super) struct PacketPlan {
     pub side: u8,
     pub tcp_flags: u8,
     /// TCP sequence number; of ICMP the echo's.
@@ -144,7 +144,7 @@ impl Flow {
         rng: &mut Rng,
         habits: &Habits<'_>,
         fill: impl Fn(&Flow, u16) -> usize,
-    ) -> (Plan, bool) {
+    ) -> (PacketPlan, bool) {
         if let Some(held) = &mut self.held {
             if held.left == 0 {
                 let plan = held.plan;
@@ -183,7 +183,7 @@ impl Flow {
     }
 
     #[inline]
-    fn plan(&mut self, rng: &mut Rng, habits: &Habits<'_>) -> Plan {
+    fn plan(&mut self, rng: &mut Rng, habits: &Habits<'_>) -> PacketPlan {
         let index = self.planned;
         self.planned = self.planned.saturating_add(1).min(self.length);
         match self.transport {
@@ -191,16 +191,16 @@ impl Flow {
             Transport::Udp => {
                 let side = match (index, self.app, self.length) {
                     (0, ..) | (.., u32::MAX) => 0,
-                    (_, App::Dns, _) => index as u8 & 1,
+                    (_, TrafficApp::Dns, _) => index as u8 & 1,
                     _ => rng.bool().into(),
                 };
                 let content = match self.app {
-                    App::None => self.fill(rng, habits),
+                    TrafficApp::None => self.fill(rng, habits),
                     _ => Content::App((index / 2) as u16),
                 };
-                Plan { side, tcp_flags: 0, seq: 0, ack: 0, content }
+                PacketPlan { side, tcp_flags: 0, seq: 0, ack: 0, content }
             }
-            Transport::Icmp => Plan {
+            Transport::Icmp => PacketPlan {
                 side: index as u8 & 1,
                 tcp_flags: 0,
                 seq: index / 2,
@@ -213,7 +213,7 @@ impl Flow {
 
     /// Handshake, data and pure acknowledgements, FIN from both; where the flow is too
     /// short for that, a refused or reset connection, or a SYN alone.
-    fn tcp(&mut self, index: u32, rng: &mut Rng, habits: &Habits<'_>) -> Plan {
+    fn tcp(&mut self, index: u32, rng: &mut Rng, habits: &Habits<'_>) -> PacketPlan {
         let last = index + 1 == self.length;
         let (side, tcp_flags, data) = match (index, self.length) {
             (0, _) => (0, SYN, false),
@@ -233,11 +233,11 @@ impl Flow {
         let ack = if tcp_flags & ACK == 0 { 0 } else { held.unwrap_or(self.seq[1 - s]) };
         let content = match data {
             false => Content::Empty,
-            true if self.app != App::None && !self.data[s] => Content::App(0),
+            true if self.app != TrafficApp::None && !self.data[s] => Content::App(0),
             true => self.fill(rng, habits),
         };
         self.data[s] |= data;
-        let plan = Plan { side, tcp_flags, seq: self.seq[s], ack, content };
+        let plan = PacketPlan { side, tcp_flags, seq: self.seq[s], ack, content };
         // SYN and FIN take a sequence number (RFC 9293, section 3.4).
         self.sent(side, usize::from(tcp_flags & (SYN | FIN) != 0));
         plan

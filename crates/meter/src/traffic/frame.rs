@@ -6,7 +6,7 @@ use sonde_wire::tcp::SYN;
 use super::address::{v4, v6};
 use super::app;
 use super::config::{Encapsulation, Net};
-use super::flow::{Content, Flow, Plan, Transport};
+use super::flow::{Content, Flow, PacketPlan, Transport};
 
 /// What all payloads without an application are made of: random octets, and the sums that
 /// save adding them up.
@@ -69,7 +69,7 @@ pub(super) fn write(
     net: Net,
     filler: &Filler,
     flow: &Flow,
-    plan: &Plan,
+    plan: &PacketPlan,
     buffer: &mut [u8],
 ) -> Written {
     let (from, to) = (usize::from(plan.side), 1 - usize::from(plan.side));

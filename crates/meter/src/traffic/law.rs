@@ -181,7 +181,7 @@ impl Sizes {
 
 /// How packets of all flows together follow each other.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Arrival {
+pub enum ArrivalProcess {
     /// The same time between all flows.
     Constant,
     /// With independent, exponentially distributed distances.
@@ -195,10 +195,10 @@ pub enum Arrival {
     },
 }
 
-impl Arrival {
+impl ArrivalProcess {
     pub(super) fn check(&self) -> Result<(), TrafficError> {
         match *self {
-            Arrival::Bursts { packets, peak }
+            ArrivalProcess::Bursts { packets, peak }
                 if !((1.0..1e9).contains(&packets) && peak > 1.0 && peak < 1e6) =>
             {
                 Err(TrafficError::Law(
@@ -213,9 +213,9 @@ impl Arrival {
     #[inline]
     pub(super) fn gap(&self, mean: f64, rng: &mut Rng) -> f64 {
         match *self {
-            Arrival::Constant => mean,
-            Arrival::Poisson => -open_unit(rng).ln() * mean,
-            Arrival::Bursts { packets, peak } => {
+            ArrivalProcess::Constant => mean,
+            ArrivalProcess::Poisson => -open_unit(rng).ln() * mean,
+            ArrivalProcess::Bursts { packets, peak } => {
                 let near = mean / peak;
                 if rng.f64() >= 1.0 / packets {
                     return near;
@@ -312,12 +312,12 @@ mod tests {
 
     #[test]
     fn arrivals_have_their_rate_and_their_shape() {
-        let bursts = Arrival::Bursts { packets: 20.0, peak: 10.0 };
+        let bursts = ArrivalProcess::Bursts { packets: 20.0, peak: 10.0 };
         for (law, variation) in
             // Of bursts: near + silence with probability 1/20, silence exponential.
             [
-                (Arrival::Constant, 0.0),
-                (Arrival::Poisson, 1.0),
+                (ArrivalProcess::Constant, 0.0),
+                (ArrivalProcess::Poisson, 1.0),
                 (bursts, (2.0 * 20.0 - 1.0) * 0.81),
             ]
         {
@@ -350,7 +350,7 @@ mod tests {
         ] {
             assert!(sizes.check().is_err(), "{sizes:?}");
         }
-        assert!(Arrival::Bursts { packets: 0.0, peak: 2.0 }.check().is_err());
-        assert!(Arrival::Bursts { packets: 2.0, peak: 1.0 }.check().is_err());
+        assert!(ArrivalProcess::Bursts { packets: 0.0, peak: 2.0 }.check().is_err());
+        assert!(ArrivalProcess::Bursts { packets: 2.0, peak: 1.0 }.check().is_err());
     }
 }

@@ -4,7 +4,7 @@
 use std::fmt::{self, Display};
 use std::str::FromStr;
 
-use super::{Arrival, Length, ProtocolWeights, Reorder, Shares, Sizes};
+use super::{ArrivalProcess, Length, ProtocolWeights, Reorder, Shares, Sizes};
 
 impl FromStr for Length {
     type Err = String;
@@ -39,16 +39,16 @@ impl Display for Length {
     }
 }
 
-impl FromStr for Arrival {
+impl FromStr for ArrivalProcess {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let parts: Vec<&str> = text.split(':').collect();
         let parsed = match parts[..] {
-            ["constant"] => Some(Arrival::Constant),
-            ["poisson"] => Some(Arrival::Poisson),
+            ["constant"] => Some(ArrivalProcess::Constant),
+            ["poisson"] => Some(ArrivalProcess::Poisson),
             ["bursts", packets, peak] => match (packets.parse(), peak.parse()) {
-                (Ok(packets), Ok(peak)) => Some(Arrival::Bursts { packets, peak }),
+                (Ok(packets), Ok(peak)) => Some(ArrivalProcess::Bursts { packets, peak }),
                 _ => None,
             },
             _ => None,
@@ -59,12 +59,12 @@ impl FromStr for Arrival {
     }
 }
 
-impl Display for Arrival {
+impl Display for ArrivalProcess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Arrival::Constant => f.write_str("constant"),
-            Arrival::Poisson => f.write_str("poisson"),
-            Arrival::Bursts { packets, peak } => write!(f, "bursts:{packets}:{peak}"),
+            ArrivalProcess::Constant => f.write_str("constant"),
+            ArrivalProcess::Poisson => f.write_str("poisson"),
+            ArrivalProcess::Bursts { packets, peak } => write!(f, "bursts:{packets}:{peak}"),
         }
     }
 }
@@ -232,7 +232,7 @@ mod tests {
     #[test]
     fn what_is_printed_is_read_as_the_same() {
         back::<Length>(&["constant:20", "geometric:12.5", "pareto:1.2:5:100000"]);
-        back::<Arrival>(&["constant", "poisson", "bursts:100:10"]);
+        back::<ArrivalProcess>(&["constant", "poisson", "bursts:100:10"]);
         back::<Sizes>(&["imix", "64", "64=5,576=3,1518=2.5"]);
         back::<ProtocolWeights>(&["tcp=0.7,udp=0.28,icmp=0.02", "udp=1"]);
         back::<Shares>(&["vlan=0.2,geneve=0.1", "vlan=0"]);

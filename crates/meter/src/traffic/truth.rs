@@ -3,14 +3,14 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use super::address;
-use super::app::App;
+use super::app::TrafficApp;
 use super::config::{Config, TruthKeys};
-use super::flow::{Flow, Side, Transport};
+use super::flow::{Flow, FlowSideTruth, Transport};
 use super::frame::{self, OUTER_TTL};
 
 /// A flow as it was sent: what an exact meter without time-outs would report.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Truth {
+pub struct FlowTruth {
     /// Who sent the first packet.
     pub source: IpAddr,
     /// Who received the first packet.
@@ -21,9 +21,9 @@ pub struct Truth {
     pub destination_port: u16,
     pub protocol: u8,
     /// From source to destination.
-    pub forward: Side,
+    pub forward: FlowSideTruth,
     /// From destination to source; no packets: nothing went that way.
-    pub reverse: Side,
+    pub reverse: FlowSideTruth,
     /// Type of service or traffic class, in both directions.
     pub tos: u8,
     /// Time to live or hop limit, forward and reverse.
@@ -33,13 +33,13 @@ pub struct Truth {
     /// ICMP type * 256 + code, forward and reverse; `None`: not ICMP.
     pub icmp: Option<[u16; 2]>,
     /// What it speaks, if that was said.
-    pub app: App,
+    pub app: TrafficApp,
     /// The flow's index: [`super::write_name`] makes the application's name of it.
     pub index: u64,
 }
 
 /// Reports `flow` as the keys ask for; one that sent nothing is not reported.
-pub(super) fn report(config: &Config, flow: &Flow, truth: &mut impl FnMut(&Truth)) {
+pub(super) fn report(config: &Config, flow: &Flow, truth: &mut impl FnMut(&FlowTruth)) {
     let [client, server] = flow.sides;
     if client.packets == 0 {
         return;
@@ -51,8 +51,8 @@ pub(super) fn report(config: &Config, flow: &Flow, truth: &mut impl FnMut(&Truth
     let end = |side| Ipv4Addr::from(address::v4(config.net, side, flow.outer[side])).into();
     let ports = frame::tunnel_ports(flow, 0);
     let [source_port, destination_port] = ports.unwrap_or_default();
-    let plain = |side: Side| Side { tcp_flags: 0, ..side };
-    let mut outer = Truth {
+    let plain = |side: FlowSideTruth| FlowSideTruth { tcp_flags: 0, ..side };
+    let mut outer = FlowTruth {
         source: end(0),
         destination: end(1),
         source_port,
@@ -64,7 +64,7 @@ pub(super) fn report(config: &Config, flow: &Flow, truth: &mut impl FnMut(&Truth
         ttl: [OUTER_TTL; 2],
         vlan: 0,
         icmp: None,
-        app: App::None,
+        app: TrafficApp::None,
         index: flow.index,
     };
     let back = frame::tunnel_ports(flow, 1);
@@ -72,18 +72,18 @@ pub(super) fn report(config: &Config, flow: &Flow, truth: &mut impl FnMut(&Truth
         return truth(&outer);
     }
     // Both ends send to the well-known port: two flows, each in one direction.
-    outer.reverse = Side::default();
+    outer.reverse = FlowSideTruth::default();
     truth(&outer);
     let [source_port, destination_port] = back.unwrap_or_default();
     let (source, destination, forward) = (end(1), end(0), plain(server));
-    truth(&Truth { source, destination, source_port, destination_port, forward, ..outer });
+    truth(&FlowTruth { source, destination, source_port, destination_port, forward, ..outer });
 }
 
-fn innermost(config: &Config, flow: &Flow) -> Truth {
+fn innermost(config: &Config, flow: &Flow) -> FlowTruth {
     let is_icmp = flow.transport == Transport::Icmp;
     let icmp = |side| u16::from(frame::icmp_type(flow.is_v6, side)) << 8;
     let host = |side| address::ip(config.net, flow.is_v6, side, flow.tuple.hosts[side]);
-    Truth {
+    FlowTruth {
         source: host(0),
         destination: host(1),
         source_port: if is_icmp { 0 } else { flow.tuple.client_port },
@@ -95,7 +95,7 @@ fn innermost(config: &Config, flow: &Flow) -> Truth {
         ttl: flow.ttl,
         vlan: frame::vlan(flow),
         icmp: is_icmp.then(|| [icmp(0), icmp(1)]),
-        app: if flow.spoke() { flow.app } else { App::None },
+        app: if flow.spoke() { flow.app } else { TrafficApp::None },
         index: flow.index,
     }
 }

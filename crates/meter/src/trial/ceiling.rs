@@ -14,7 +14,7 @@ use super::{NextTrial, Procedure};
 /// A load that the tester cannot pace costs a search several tries, and its bound would be the
 /// tester's; so the search is not to begin there.
 #[derive(Clone, Debug)]
-pub struct Ceiling {
+pub struct TesterCeiling {
     /// What the medium carries, frames/s; infinite: it sets no bound.
     line_fps: f64,
     /// The load to try, frames/s; `None`: as fast as can be.
@@ -31,10 +31,10 @@ pub struct Ceiling {
     unfit: Option<String>,
 }
 
-impl Ceiling {
+impl TesterCeiling {
     /// With a medium of so many frames/s in each direction, or `f64::INFINITY`.
-    pub fn new(line_fps: f64) -> Ceiling {
-        Ceiling {
+    pub fn new(line_fps: f64) -> TesterCeiling {
+        TesterCeiling {
             line_fps,
             present: None,
             passed: 0,
@@ -63,7 +63,7 @@ impl Ceiling {
     }
 }
 
-impl Procedure for Ceiling {
+impl Procedure for TesterCeiling {
     fn next(&mut self) -> Option<NextTrial> {
         if self.ended {
             return None;

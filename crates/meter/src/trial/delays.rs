@@ -8,7 +8,7 @@ use super::values::{add_distribution, labelled, supports};
 
 /// Delays of one direction, or of all together.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Delays {
+pub(super) struct DelayStats {
     /// ns, from the frame's transmit stamp to its receive stamp.
     pub latency: Hist,
     /// Signed, ns (RFC 3393).
@@ -19,8 +19,8 @@ pub(super) struct Delays {
     pub rfc3550_ns: f64,
 }
 
-impl Delays {
-    fn merge(&mut self, other: &Delays) {
+impl DelayStats {
+    fn merge(&mut self, other: &DelayStats) {
         self.latency.merge(&other.latency);
         self.ipdv.merge(&other.ipdv);
         self.jitter.merge(&other.jitter);
@@ -59,18 +59,18 @@ impl Delays {
 
 /// What a load did, in one or more trials.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct TrialDelays {
     /// By direction, in their order.
-    pub directions: Vec<(String, Delays)>,
+    pub directions: Vec<(String, DelayStats)>,
     pub sent: u64,
     pub lost: u64,
     /// What each trial offered in truth, frames/s.
     pub offered: Vec<f64>,
 }
 
-impl Seen {
-    pub fn of(trial: &Trial) -> Seen {
-        let delays = |d: &sonde_results::trial::Direction| Delays {
+impl TrialDelays {
+    pub fn of(trial: &Trial) -> TrialDelays {
+        let delays = |d: &sonde_results::trial::Direction| DelayStats {
             latency: d.latency.clone(),
             ipdv: d.ipdv.clone(),
             jitter: d.jitter.clone(),
@@ -78,10 +78,10 @@ impl Seen {
         };
         let (sent, lost) = trial.sent_and_lost();
         let directions = trial.directions.iter().map(|d| (d.name.clone(), delays(d))).collect();
-        Seen { directions, sent, lost, offered: vec![trial.offered_fps()] }
+        TrialDelays { directions, sent, lost, offered: vec![trial.offered_fps()] }
     }
 
-    pub fn merge(&mut self, other: &Seen) {
+    pub fn merge(&mut self, other: &TrialDelays) {
         self.sent += other.sent;
         self.lost += other.lost;
         self.offered.extend(&other.offered);
@@ -93,14 +93,14 @@ impl Seen {
         }
     }
 
-    pub fn all(&self) -> Delays {
-        let mut all = Delays::default();
+    pub fn all(&self) -> DelayStats {
+        let mut all = DelayStats::default();
         self.directions.iter().for_each(|(_, d)| all.merge(d));
         all
     }
 
     /// All directions together, and each by its name where there are more.
-    pub fn groups(&self) -> Vec<(String, Delays)> {
+    pub fn groups(&self) -> Vec<(String, DelayStats)> {
         let mut groups = vec![(String::new(), self.all())];
         if self.directions.len() > 1 {
             groups.extend(self.directions.iter().cloned());

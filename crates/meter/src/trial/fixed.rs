@@ -4,7 +4,7 @@ use sonde_results::Trial;
 use sonde_results::bench::{Finding, Quantity};
 use sonde_results::trial::{Offer, Pattern};
 
-use super::delays::Seen;
+use super::delays::TrialDelays;
 use super::script::{Script, scripted};
 use super::values::{SECOND, discard_within};
 use super::{NextTrial, Procedure};
@@ -40,7 +40,7 @@ pub struct FixedLoad {
 
 #[derive(Clone, Debug)]
 struct Observed {
-    seen: Seen,
+    seen: TrialDelays,
     sent_fps: f64,
     forwarded_fps: f64,
 }
@@ -61,7 +61,7 @@ impl Procedure for FixedLoad {
 
     fn observe(&mut self, trial: &Trial) {
         self.script.observe(trial, |trial| Observed {
-            seen: Seen::of(trial),
+            seen: TrialDelays::of(trial),
             sent_fps: trial.sent_rate_fps(),
             forwarded_fps: trial.forwarding_rate_fps(),
         });

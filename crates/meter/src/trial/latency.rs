@@ -8,7 +8,7 @@ use sonde_results::Trial;
 use sonde_results::bench::{Finding, Quantity};
 use sonde_results::trial::{Offer, Pattern};
 
-use super::delays::Seen;
+use super::delays::TrialDelays;
 use super::script::{Script, scripted};
 use super::values::{SECOND, discard_within, extremes, labelled, mean};
 use super::{NextTrial, Procedure};
@@ -74,7 +74,7 @@ impl LatencyConfig {
 #[derive(Clone, Debug)]
 pub struct Latency {
     config: LatencyConfig,
-    script: Script<Seen>,
+    script: Script<TrialDelays>,
 }
 
 impl Latency {
@@ -103,14 +103,14 @@ impl Procedure for Latency {
     scripted!();
 
     fn observe(&mut self, trial: &Trial) {
-        self.script.observe(trial, Seen::of);
+        self.script.observe(trial, TrialDelays::of);
     }
 
     fn finding(&self) -> Finding {
         let mut finding = self.script.finding();
         let loads = self.config.loads.len().max(1);
         for (i, load) in self.config.loads.iter().enumerate() {
-            let trials: Vec<&Seen> =
+            let trials: Vec<&TrialDelays> =
                 self.script.seen().filter(|(k, _)| k % loads == i).map(|(_, s)| s).collect();
             let means: Vec<f64> = trials.iter().filter_map(|s| s.all().latency.mean()).collect();
             let Some(latency) = mean(&means) else { continue };
@@ -118,7 +118,7 @@ impl Procedure for Latency {
             let name = labelled("latency", &load.label);
             let quantity = Quantity::new(name, "ns", latency, means.len() as u64);
             finding.values.push(quantity.between(least, most));
-            let mut all = Seen::default();
+            let mut all = TrialDelays::default();
             trials.iter().for_each(|s| all.merge(s));
             all.add_to(&mut finding, &load.label);
             let name = labelled("offered_load", &load.label);

@@ -36,7 +36,7 @@ mod y1564;
 
 pub use addresses::{AddressConfig, AddressGoal, AddressSearch, FORGET};
 pub use back_to_back::{BackToBack, BackToBackConfig};
-pub use ceiling::Ceiling;
+pub use ceiling::TesterCeiling;
 pub use chain::Chain;
 pub use evidence::add_evidence;
 pub use fixed::{FixedLoad, FixedLoadConfig};

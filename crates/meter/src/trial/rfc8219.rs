@@ -5,7 +5,7 @@ use sonde_results::Trial;
 use sonde_results::bench::{Finding, Quantity};
 use sonde_results::trial::Offer;
 
-use super::delays::{Delays, Seen};
+use super::delays::{DelayStats, TrialDelays};
 use super::script::{Script, scripted};
 use super::values::{SECOND, add_spread, discard_within, labelled, mean};
 use super::{NextTrial, Procedure};
@@ -96,7 +96,7 @@ impl DelaySummary {
     }
 
     /// In the order of `names`; empty where nothing arrived.
-    fn read(kind: DelayKind, delays: &Delays) -> Vec<f64> {
+    fn read(kind: DelayKind, delays: &DelayStats) -> Vec<f64> {
         let (latency, ipdv) = (&delays.latency, &delays.ipdv);
         let values: Option<Vec<f64>> = match kind {
             DelayKind::Latency => {
@@ -118,8 +118,8 @@ impl Procedure for DelaySummary {
     fn observe(&mut self, trial: &Trial) {
         let kind = self.config.kind;
         self.script.observe(trial, |trial| {
-            let groups = Seen::of(trial).groups();
-            let read = |(direction, delays): &(String, Delays)| Group {
+            let groups = TrialDelays::of(trial).groups();
+            let read = |(direction, delays): &(String, DelayStats)| Group {
                 direction: direction.clone(),
                 values: DelaySummary::read(kind, delays),
                 frames: delays.latency.count,

@@ -5,7 +5,7 @@ use sonde_results::Trial;
 use sonde_results::bench::{Finding, Quantity};
 use sonde_results::trial::{Offer, Pattern};
 
-use super::delays::Seen;
+use super::delays::TrialDelays;
 use super::values::{SECOND, reasons};
 use super::{NextTrial, Procedure};
 
@@ -38,7 +38,7 @@ pub struct Soak {
     config: SoakConfig,
     windows: u64,
     done: u64,
-    all: Seen,
+    all: TrialDelays,
     lossy: u64,
     worst_loss: f64,
     least_fps: f64,
@@ -55,7 +55,7 @@ impl Soak {
             config,
             windows,
             done: 0,
-            all: Seen::default(),
+            all: TrialDelays::default(),
             lossy: 0,
             worst_loss: 0.0,
             least_fps: f64::INFINITY,
@@ -87,7 +87,7 @@ impl Procedure for Soak {
         self.lossy += u64::from(loss > 0.0);
         self.worst_loss = self.worst_loss.max(loss);
         self.least_fps = self.least_fps.min(trial.forwarding_rate_fps());
-        self.all.merge(&Seen { offered: Vec::new(), ..Seen::of(trial) });
+        self.all.merge(&TrialDelays { offered: Vec::new(), ..TrialDelays::of(trial) });
     }
 
     fn finding(&self) -> Finding {

@@ -8,7 +8,7 @@ use sonde_results::Trial;
 use sonde_results::bench::{Finding, Quantity};
 use sonde_results::trial::{Direction, Offer};
 
-use super::delays::Seen;
+use super::delays::TrialDelays;
 use super::script::{Script, scripted};
 use super::values::{SECOND, labelled, supports};
 use super::{NextTrial, Procedure};
@@ -72,7 +72,7 @@ struct Service {
 
 impl Service {
     fn of(trial: &Trial) -> Service {
-        let all = Seen::of(trial).all();
+        let all = TrialDelays::of(trial).all();
         let enough = supports(all.latency.count, 0.999);
         let range = all.latency.max().zip(all.latency.min()).map(|(a, b)| (a - b) as f64);
         Service {

@@ -25,7 +25,7 @@ use crate::{FrameDesc, TxDesc};
 pub struct Queue {
     pub xsk: Xsk,
     /// What was counted here, not by the kernel.
-    pub counts: Counts,
+    pub counts: QueueCounts,
     /// Where its frames begin in the region.
     base: usize,
     /// Address of its first frame in the socket's memory.
@@ -45,7 +45,7 @@ pub struct Queue {
 
 /// Counters of one queue. See [`crate::PortStats`].
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Counts {
+pub struct QueueCounts {
     pub rx_frames: u64,
     pub rx_invalid: u64,
     pub tx_frames: u64,
@@ -86,7 +86,7 @@ impl Queue {
         xsk.fill.submit();
         Ok(Queue {
             xsk,
-            counts: Counts::default(),
+            counts: QueueCounts::default(),
             base,
             origin: 0,
             frame_size: config.frame_size as usize,
@@ -108,7 +108,7 @@ impl Queue {
         self.slots.truncate(self.rx_frames as usize);
         Ok(Queue {
             xsk,
-            counts: Counts::default(),
+            counts: QueueCounts::default(),
             base: 0,
             origin: self.rx_frames as usize * self.frame_size,
             frame_size: self.frame_size,

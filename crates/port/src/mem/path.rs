@@ -8,7 +8,7 @@ use sonde_wire::Time;
 
 /// How one direction of a path treats frames. The default is a perfect wire.
 #[derive(Clone, Debug, Default)]
-pub struct Model {
+pub struct PathModel {
     /// Fixed delay, ns.
     pub delay_ns: i64,
     /// Varying delay on top. Like that of a queue it never reorders.
@@ -78,7 +78,7 @@ pub struct PathStats {
 
 /// One direction of a path.
 pub(super) struct Path {
-    model: Model,
+    model: PathModel,
     rng: Rng,
     /// Earliest last, by [`Reverse`].
     flights: BinaryHeap<Reverse<Flight>>,
@@ -107,7 +107,7 @@ pub(super) struct Flight {
 
 impl Path {
     /// A path of its own luck.
-    pub(super) fn new(model: Model, seed: u64) -> Self {
+    pub(super) fn new(model: PathModel, seed: u64) -> Self {
         Path {
             model,
             rng: Rng::with_seed(seed),

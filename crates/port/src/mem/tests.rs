@@ -23,8 +23,8 @@ fn receive(port: &mut MemPort) -> Vec<(Vec<u8>, i64)> {
 }
 
 /// Sends `count` frames, one every `gap` ns, and returns what arrived and when.
-fn run(seed: u64, model: Model, count: u32, gap: i64) -> (Vec<(Vec<u8>, i64)>, PathStats) {
-    let (mut a, mut b, clock) = MemLink::new(seed, model, Model::default());
+fn run(seed: u64, model: PathModel, count: u32, gap: i64) -> (Vec<(Vec<u8>, i64)>, PathStats) {
+    let (mut a, mut b, clock) = MemLink::new(seed, model, PathModel::default());
     let mut got = Vec::new();
     for i in 0..count {
         clock.advance_to(Time::from_nanos(i64::from(i) * gap));
@@ -40,7 +40,7 @@ fn run(seed: u64, model: Model, count: u32, gap: i64) -> (Vec<(Vec<u8>, i64)>, P
 
 #[test]
 fn a_frame_arrives_after_the_delay_and_its_completion_comes_first() {
-    let model = Model { delay_ns: 5 * MS, ..Model::default() };
+    let model = PathModel { delay_ns: 5 * MS, ..PathModel::default() };
     let (mut a, mut b, clock) = MemLink::new(1, model.clone(), model);
     clock.advance_to(Time::from_nanos(MS));
     send(&mut a, b"ping", 7);
@@ -65,7 +65,7 @@ fn a_frame_arrives_after_the_delay_and_its_completion_comes_first() {
 
 #[test]
 fn a_verdict_is_acted_upon_by_the_next_rx_too() {
-    let (mut a, mut b, _clock) = MemLink::new(1, Model::default(), Model::default());
+    let (mut a, mut b, _clock) = MemLink::new(1, PathModel::default(), PathModel::default());
     send(&mut a, b"x", 0);
     b.rx().unwrap().set_verdict(0, Verdict::Transmit { cookie: 0 });
     assert!(b.rx().unwrap().is_empty());
@@ -74,7 +74,7 @@ fn a_verdict_is_acted_upon_by_the_next_rx_too() {
 
 #[test]
 fn a_full_transmit_ring_is_counted() {
-    let (mut a, _b, _clock) = MemLink::new(1, Model::default(), Model::default());
+    let (mut a, _b, _clock) = MemLink::new(1, PathModel::default(), PathModel::default());
     let mut burst = a.tx();
     while burst.slot().is_some() {
         burst.commit(60, 0);
@@ -90,7 +90,7 @@ fn a_full_transmit_ring_is_counted() {
 fn the_bottleneck_spaces_frames_and_drops_at_its_tail() {
     // 100 bytes at 8 Mbit/s take 100 us; ten fit.
     let bottleneck = Some(Bottleneck { rate_bps: 8_000_000, queue_bytes: 1000 });
-    let (got, stats) = run(1, Model { bottleneck, ..Model::default() }, 12, 0);
+    let (got, stats) = run(1, PathModel { bottleneck, ..PathModel::default() }, 12, 0);
     let times: Vec<_> = got.iter().map(|g| g.1).collect();
     assert_eq!(times, (1..=10).map(|i| i * 100_000).collect::<Vec<_>>());
     assert_eq!((stats.queue_drops, stats.delivered), (2, 10));
@@ -99,14 +99,14 @@ fn the_bottleneck_spaces_frames_and_drops_at_its_tail() {
 #[test]
 fn a_fast_bottleneck_keeps_its_rate() {
     let bottleneck = Some(Bottleneck { rate_bps: 100_000_000_000, queue_bytes: 1 << 30 });
-    let (got, _) = run(1, Model { bottleneck, ..Model::default() }, 10_000, 0);
+    let (got, _) = run(1, PathModel { bottleneck, ..PathModel::default() }, 10_000, 0);
     assert_eq!(got.last().unwrap().1, 10_000 * 8, "100 bytes in 8 ns each");
 }
 
 #[test]
 fn while_down_everything_is_lost() {
     let down = vec![(Time::from_nanos(30), Time::from_nanos(60))];
-    let (got, stats) = run(1, Model { down, ..Model::default() }, 10, 10);
+    let (got, stats) = run(1, PathModel { down, ..PathModel::default() }, 10, 10);
     assert_eq!(got.iter().map(|g| g.1).collect::<Vec<_>>(), [0, 10, 20, 60, 70, 80, 90]);
     assert_eq!(stats.down_drops, 3);
 }
@@ -115,7 +115,7 @@ fn while_down_everything_is_lost() {
 fn chances_come_out_as_asked() {
     let n = 20_000;
     let near = |count: u64, p: f64| (count as f64 / f64::from(n) - p).abs() < 0.01;
-    let model = Model { loss: 0.1, duplicate: 0.05, corrupt: 0.2, ..Model::default() };
+    let model = PathModel { loss: 0.1, duplicate: 0.05, corrupt: 0.2, ..PathModel::default() };
     let (got, stats) = run(42, model, n, 10);
     assert!(near(stats.lost, 0.1) && near(stats.duplicated, 0.9 * 0.05));
     assert!(near(stats.corrupted, 0.9 * 0.2));
@@ -131,19 +131,19 @@ fn jitter_has_its_distribution_and_keeps_order() {
     for (jitter, mean, most) in
         [(Jitter::Uniform(MS), 500_000.0, MS), (Jitter::Exponential(MS), 1e6, wide * 2)]
     {
-        let (got, _) = run(3, Model { jitter, ..Model::default() }, 5000, 2 * wide);
+        let (got, _) = run(3, PathModel { jitter, ..PathModel::default() }, 5000, 2 * wide);
         let delays = got.iter().enumerate().map(|(i, g)| g.1 - 2 * wide * i as i64);
         assert!(delays.clone().all(|d| (0..=most).contains(&d)));
         let m = delays.sum::<i64>() as f64 / 5000.0;
         assert!((m / mean - 1.0).abs() < 0.05, "{m}");
-        let (_, dense) = run(3, Model { jitter, ..Model::default() }, 5000, 100);
+        let (_, dense) = run(3, PathModel { jitter, ..PathModel::default() }, 5000, 100);
         assert_eq!(dense.reordered, 0);
     }
 }
 
 #[test]
 fn held_back_frames_are_overtaken_and_counted_once() {
-    let model = Model { reorder: 0.1, reorder_extra_ns: 25, ..Model::default() };
+    let model = PathModel { reorder: 0.1, reorder_extra_ns: 25, ..PathModel::default() };
     let (got, stats) = run(5, model, 2000, 10);
     let mut newest = 0;
     let mut behind = 0;
@@ -162,7 +162,7 @@ proptest! {
         seed in any::<u64>(), loss in 0.0..0.5f64, duplicate in 0.0..0.5f64,
         reorder in 0.0..0.5f64, queue_bytes in 100u64..2000, count in 1u32..200,
     ) {
-        let model = Model {
+        let model = PathModel {
             delay_ns: 1000, jitter: Jitter::Exponential(500), loss, duplicate, reorder,
             reorder_extra_ns: 700, corrupt: 0.1,
             bottleneck: Some(Bottleneck { rate_bps: 1_000_000_000, queue_bytes }),

@@ -9,17 +9,17 @@ use std::os::fd::AsRawFd;
 use std::ptr;
 
 /// A mapped file. Empty files are not mapped, but are empty all the same.
-pub struct Mapping {
+pub struct MappedFile {
     bytes: &'static [u8],
 }
 
-impl Mapping {
+impl MappedFile {
     /// Maps the whole file.
     pub fn new(file: &File) -> io::Result<Self> {
         let len = usize::try_from(file.metadata()?.len())
             .map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))?;
         if len == 0 {
-            return Ok(Mapping { bytes: &[] });
+            return Ok(MappedFile { bytes: &[] });
         }
         // SAFETY: a new mapping at an address of the kernel's choice touches no other.
         let at = unsafe {
@@ -40,7 +40,7 @@ impl Mapping {
         // SAFETY: mapped for reading over its whole length until `self` is dropped;
         // nobody in this process writes to it.
         let bytes = unsafe { std::slice::from_raw_parts(at.cast::<u8>(), len) };
-        Ok(Mapping { bytes })
+        Ok(MappedFile { bytes })
     }
 
     /// The bytes of the file.
@@ -57,7 +57,7 @@ impl Mapping {
     }
 }
 
-impl Drop for Mapping {
+impl Drop for MappedFile {
     fn drop(&mut self) {
         if !self.bytes.is_empty() {
             // SAFETY: mapped in `new` with this address and length.

@@ -2,7 +2,7 @@
 
 use sonde_results::bench::BenchRun;
 
-use super::{CASE_COLUMNS, Cell, Column, Sheet, case_cells};
+use super::{CASE_COLUMNS, Cell, Sheet, SheetColumn, case_cells};
 use crate::group::{CaseGroup, groups, is_rate};
 use crate::quantity::{procedure_title, quantity_title, sort_distributions};
 use crate::trials::loss_curve;
@@ -176,7 +176,9 @@ fn by_label(
         &[&CASE_COLUMNS[..], &[("at", ""), ("repetitions", "")]].concat(),
     );
     sheet.columns.extend(
-        bases.iter().map(|(base, unit)| Column { name: quantity_title(base), unit: unit.clone() }),
+        bases
+            .iter()
+            .map(|(base, unit)| SheetColumn { name: quantity_title(base), unit: unit.clone() }),
     );
     for group in groups {
         let mut labels: Vec<&str> = Vec::new();

@@ -7,7 +7,7 @@ use sonde_results::bench::{
 };
 use sonde_results::caveat::{Caveat, CaveatSet};
 use sonde_results::hist::Hist;
-use sonde_results::run::{Host, RunHeader};
+use sonde_results::run::{HostInfo, RunHeader};
 use sonde_results::trial::{
     Direction, Invalid, LedgerEntry, Offer, SeriesPoint, Side, Trial, TrialHealth,
 };
@@ -124,14 +124,14 @@ fn maker(recipe: &Recipe) -> Maker {
             instrument: "bench".into(),
             start_ns: 1_800_000_000_000_000_000,
             end_ns: 1_800_003_600_000_000_000,
-            host: Host {
+            host: HostInfo {
                 name: "synthetic".into(),
                 kernel: "0.0.0".into(),
                 cpu: "none <&>".into(),
                 cpus: 2,
                 clock_source: "none".into(),
                 tai_offset_s: 37,
-                ..Host::default()
+                ..HostInfo::default()
             },
         },
         config: BenchConfig {

@@ -2,7 +2,7 @@
 
 use crate::caveat::{Caveat, CaveatSet};
 use crate::run::{Health, SCHEMA_VERSION};
-use crate::{Counters, Host, Interval, LossSide, Run, RunConfig, RunHeader, StreamInfo};
+use crate::{Counters, HostInfo, Interval, LossSide, Run, RunConfig, RunHeader, StreamInfo};
 use sonde_wire::StampSource;
 
 /// `targets` targets with `classes` DSCP classes each, 1,000 probes a stream.
@@ -43,7 +43,7 @@ pub fn run(targets: u32, classes: u32) -> Run {
             instrument: "probe".into(),
             start_ns: START,
             end_ns: START + 100_000_000_000,
-            host: Host {
+            host: HostInfo {
                 name: "probe1".into(),
                 kernel: "6.18.0".into(),
                 cpu: "a processor".into(),

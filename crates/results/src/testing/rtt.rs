@@ -6,7 +6,7 @@ use crate::rtt::{
     RttSample, SpinVerdict,
 };
 use crate::rtt_run::{RTT_SCHEMA_VERSION, RttPoint, RttRun, RttRunConfig};
-use crate::{Hist, Host, RunHeader};
+use crate::{Hist, HostInfo, RunHeader};
 
 /// 2026-11-21T12:00:37 TAI, 12:00:00 UTC.
 pub const START: i64 = 1_795_262_437_000_000_000;
@@ -128,7 +128,12 @@ pub fn run() -> RttRun {
             instrument: "rtt".into(),
             start_ns: START,
             end_ns: START + 10_000_000_000,
-            host: Host { name: "probe1".into(), cpus: 2, tai_offset_s: 37, ..Host::default() },
+            host: HostInfo {
+                name: "probe1".into(),
+                cpus: 2,
+                tai_offset_s: 37,
+                ..HostInfo::default()
+            },
         },
         config: RttRunConfig {
             command: ["sonde", "rtt", "eth0"].map(String::from).to_vec(),

@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use flate2::bufread::MultiGzDecoder;
-use sonde_port::pcap::Mapping;
-use sonde_wire::capture::{CaptureError, CaptureErrorKind, Reader, State};
+use sonde_port::pcap::MappedFile;
+use sonde_wire::capture::{CaptureError, CaptureErrorKind, Reader, ReaderState};
 use sonde_wire::pcap;
 
 /// Captures, one behind the other.
@@ -44,14 +44,14 @@ enum Source {
 }
 
 enum Current {
-    Mapped(String, Mapping),
+    Mapped(String, MappedFile),
     Stream(Box<Stream>),
 }
 
 /// Whole packets of a capture, in their order.
 pub struct Piece {
     bytes: Bytes,
-    state: Box<State>,
+    state: Box<ReaderState>,
     is_last: bool,
     /// Which capture it is of, for people.
     pub name: Arc<str>,
@@ -60,7 +60,7 @@ pub struct Piece {
 }
 
 enum Bytes {
-    Mapped(Mapping),
+    Mapped(MappedFile),
     Held(Vec<u8>),
 }
 
@@ -83,7 +83,7 @@ pub enum NextPiece {
 
 impl Piece {
     pub fn reader(&self) -> Reader<'_> {
-        Reader::resume(State::clone(&self.state), self.bytes(), self.is_last)
+        Reader::resume(ReaderState::clone(&self.state), self.bytes(), self.is_last)
     }
 
     /// Time of its first packet that has one, ns since 1970 UTC.
@@ -235,7 +235,7 @@ impl Source {
             let mut magic = [0; MAGIC];
             let got = file.read_at(&mut magic, 0).with_context(what)?;
             if Compression::of(&magic[..got]).is_none() {
-                let mapping = Mapping::new(&file).with_context(what)?;
+                let mapping = MappedFile::new(&file).with_context(what)?;
                 return Ok(Current::Mapped(name, mapping));
             }
         }
@@ -270,7 +270,7 @@ struct Stream {
     came: Receiver<io::Result<Vec<u8>>>,
     /// Begins with the first packet that is not handed on yet.
     window: Vec<u8>,
-    state: State,
+    state: ReaderState,
     has_begun: bool,
     is_live: bool,
     /// Why no more comes.
@@ -286,7 +286,7 @@ impl Stream {
             .name("sonde-read".into())
             .spawn(move || pump(octets, is_live, &give))
             .context("cannot start a reading thread; 'ulimit -u' bounds them")?;
-        let (window, state) = (Vec::new(), State::default());
+        let (window, state) = (Vec::new(), ReaderState::default());
         Ok(Stream {
             name: name.into(),
             came,
@@ -372,7 +372,7 @@ impl Stream {
         Whole { packets, wrong, consumed: reader.consumed(), state: reader.into_state() }
     }
 
-    fn take(&mut self, consumed: usize, state: State, is_last: bool) -> Piece {
+    fn take(&mut self, consumed: usize, state: ReaderState, is_last: bool) -> Piece {
         let state = Box::new(std::mem::replace(&mut self.state, state));
         let rest = self.window.split_off(consumed);
         let bytes = std::mem::replace(&mut self.window, rest);
@@ -388,7 +388,7 @@ struct Whole {
     wrong: Option<CaptureError>,
     consumed: usize,
     /// The reader's state behind them.
-    state: State,
+    state: ReaderState,
 }
 
 /// What a file holds, without its compression (gzip, zstd), `-` being standard input.

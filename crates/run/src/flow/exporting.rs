@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use rtrb::{Consumer, Producer, RingBuffer};
-use sonde_meter::export::{ExportInterface, ExportStats, Selector};
+use sonde_meter::export::{ExportInterface, ExportSelector, ExportStats};
 use sonde_results::flow::{FlowEnd, FlowRecord};
 use sonde_results::flow_run::ExportTotal;
 use sonde_sys::clock::{steady_now, steady_scale};
@@ -44,7 +44,7 @@ pub struct Shared {
 #[derive(Debug, Default)]
 struct WorkerReport {
     /// How packets are selected.
-    selectors: Vec<Selector>,
+    selectors: Vec<ExportSelector>,
     /// Packets that came in and could not be metered, or were dropped on the way.
     ignored: u64,
 }

@@ -5,7 +5,7 @@ use sonde_meter::flow::sampling::Sequence;
 use sonde_meter::flow::{BURST, FlowCache};
 use sonde_results::flow::FlowRecord;
 use sonde_results::flow_run::ProtocolTotal;
-use sonde_wire::feature::{Feature, Keys, Layers, Seen, Segments, parse_into};
+use sonde_wire::feature::{Feature, Keys, Layers, PacketMeta, SegmentIter, parse_into};
 use sonde_wire::flow::LinkType;
 use sonde_wire::ipv4::PROTOCOL_TCP;
 
@@ -97,7 +97,7 @@ impl Meter {
     #[inline(always)]
     pub fn gather<'a, const N: usize>(&mut self, frame: Frame<'a>, group: &mut Group<'a, N>) {
         let Frame { bytes, wire_len, link, at_ns, point, .. } = frame;
-        let seen = Seen { wire_len, link, at_ns, point };
+        let seen = PacketMeta { wire_len, link, at_ns, point };
         // What is not metered here leaves its place to the next.
         let feature = &mut group.features[group.len];
         let (part, layers) = &mut group.parts[group.len];
@@ -124,7 +124,7 @@ impl Meter {
     #[inline(never)]
     fn segments(&mut self, frame: &Frame<'_>, sink: &mut impl FnMut(FlowRecord)) {
         let Frame { bytes, wire_len, segment, link, at_ns, point } = *frame;
-        let seen = Seen { wire_len, link, at_ns, point };
+        let seen = PacketMeta { wire_len, link, at_ns, point };
         let (mut feature, mut layers) = Default::default();
         if let Err(error) = parse_into(bytes, &seen, self.keys, &mut feature, &mut layers) {
             if self.shard.counts_refused(bytes, link) {
@@ -133,7 +133,7 @@ impl Meter {
             return;
         }
         let mut group = Group::<BURST>::new();
-        for (feature, layers) in Segments::new(bytes, &seen, &feature, &layers, segment) {
+        for (feature, layers) in SegmentIter::new(bytes, &seen, &feature, &layers, segment) {
             if self.selects && !self.sequence.select(&feature, bytes, &layers)
                 || !self.shard.has(&feature)
             {

@@ -59,7 +59,7 @@ pub fn words(settings: &Selection) -> String {
 }
 
 /// What collectors are told of the selectors.
-pub fn report(sequence: &Sequence) -> Vec<export::Selector> {
+pub fn report(sequence: &Sequence) -> Vec<export::ExportSelector> {
     let told = |(i, (selector, counts)): (usize, (&Selector, _))| {
         let counts: sonde_meter::flow::sampling::Selected = counts;
         let algorithm = match *selector {
@@ -96,7 +96,7 @@ pub fn report(sequence: &Sequence) -> Vec<export::Selector> {
                 }
             }
         };
-        export::Selector {
+        export::ExportSelector {
             id: i as u64 + 1,
             algorithm,
             observed: counts.observed,

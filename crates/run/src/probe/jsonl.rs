@@ -6,7 +6,7 @@
 
 use serde::Serialize;
 use sonde_results::record::pdv;
-use sonde_results::{Host, Interval, RunConfig, StreamInfo};
+use sonde_results::{HostInfo, Interval, RunConfig, StreamInfo};
 use std::io::Write;
 
 use crate::figures::Figures;
@@ -25,7 +25,7 @@ impl<W: Write> JsonLines<W> {
     pub fn begin(
         sink: Sink<W>,
         start_ns: i64,
-        host: &Host,
+        host: &HostInfo,
         config: &RunConfig,
         streams: &[StreamInfo],
     ) -> Self {
@@ -105,7 +105,7 @@ struct RunLine<'a> {
     r#type: &'static str,
     version: &'static str,
     start_ns: i64,
-    host: &'a Host,
+    host: &'a HostInfo,
     config: &'a RunConfig,
 }
 

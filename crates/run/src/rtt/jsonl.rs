@@ -8,7 +8,7 @@ use serde::Serialize;
 use sonde_results::caveat::CaveatSet;
 use sonde_results::rtt::{Coverage, RttFlow, RttGroup, RttSample};
 use sonde_results::rtt_run::{RttPoint, RttRunConfig};
-use sonde_results::{Host, RttRun, RunHeader};
+use sonde_results::{HostInfo, RttRun, RunHeader};
 
 use crate::figures::Figures;
 
@@ -54,7 +54,7 @@ struct RunLine<'a> {
     r#type: &'static str,
     version: &'a str,
     start_ns: i64,
-    host: &'a Host,
+    host: &'a HostInfo,
     config: &'a RttRunConfig,
     points: &'a [RttPoint],
 }

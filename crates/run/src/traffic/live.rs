@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result, anyhow};
 use sonde_meter::Paced;
-use sonde_meter::traffic::TrafficGenerator;
+use sonde_meter::traffic::FlowGenerator;
 use sonde_port::{Engine, OpenSpec, Port};
 use sonde_sys::clock::clock_state;
 use sonde_wire::Time;
@@ -35,7 +35,7 @@ pub(super) fn open(
 /// packets were handed to the port.
 pub(super) fn run(
     mut port: Box<dyn Port>,
-    generator: TrafficGenerator,
+    generator: FlowGenerator,
     truth: &mut TruthFile,
     status: &Latest<TrafficReport>,
     stop: &Stop,
@@ -83,7 +83,7 @@ pub(super) fn run(
 
 /// A generator at the time of a port.
 struct Timed<'a> {
-    generator: TrafficGenerator,
+    generator: FlowGenerator,
     truth: &'a mut TruthFile,
     start: Time,
     /// Ports count TAI, the truth UTC.

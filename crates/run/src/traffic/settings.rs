@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sonde_meter::traffic::{
-    Arrival, Config, Length, Net, PacketOrder, ProtocolWeights, Reorder, Shares, Sizes,
+    ArrivalProcess, Config, Length, Net, PacketOrder, ProtocolWeights, Reorder, Shares, Sizes,
     TrafficError, TruthKeys,
 };
 use sonde_port::Engine;
@@ -59,7 +59,7 @@ pub struct Settings {
     /// How packets follow each other.
     #[serde(with = "text")]
     #[schemars(with = "String")]
-    pub arrival: Arrival,
+    pub arrival: ArrivalProcess,
     /// Octets on the wire of packets with data, with the check sequence.
     #[serde(with = "text")]
     #[schemars(with = "String")]
@@ -186,7 +186,7 @@ impl Settings {
             // Of a port: since the sending began.
             start_ns: if self.out.is_some() { FILE_START_NS } else { 0 },
             tick_ns: if self.out.is_some() { self.resolution.tick_ns() } else { 1 },
-            arrival: if self.round_robin { Arrival::Constant } else { self.arrival },
+            arrival: if self.round_robin { ArrivalProcess::Constant } else { self.arrival },
             order: if self.round_robin { PacketOrder::RoundRobin } else { PacketOrder::Random },
             length: self.length().unwrap_or(self.length),
             sizes: self.sizes.clone(),
@@ -252,7 +252,7 @@ mod tests {
         let settings = Settings {
             out: Some("t.pcap".into()),
             duration: Some(10_000_000_000),
-            arrival: Arrival::Bursts { packets: 100.0, peak: 10.0 },
+            arrival: ArrivalProcess::Bursts { packets: 100.0, peak: 10.0 },
             sizes: Sizes::mix(&[(64, 1.0), (1518, 2.5)]),
             encapsulation: Some(Shares { vlan: 0.2, ..Shares::default() }),
             reorder: Some(Reorder { share: 0.01, distance: 3 }),

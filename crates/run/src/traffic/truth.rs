@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use sonde_meter::traffic::{App, Side, Truth, write_name};
+use sonde_meter::traffic::{FlowSideTruth, FlowTruth, TrafficApp, write_name};
 
 use super::settings::TruthForm;
 
@@ -39,7 +39,7 @@ impl TruthFile {
     }
 
     /// Writes the line of a flow.
-    pub fn add(&mut self, flow: &Truth) {
+    pub fn add(&mut self, flow: &FlowTruth) {
         self.flows += 1;
         if self.out.is_none() || self.error.is_some() {
             return;
@@ -96,7 +96,7 @@ fn header(form: TruthForm) -> &'static str {
     }
 }
 
-fn uniflow(line: &mut Vec<u8>, flow: &Truth, reverse: bool, form: TruthForm) {
+fn uniflow(line: &mut Vec<u8>, flow: &FlowTruth, reverse: bool, form: TruthForm) {
     let which = usize::from(reverse);
     let ends = [(flow.source, flow.source_port), (flow.destination, flow.destination_port)];
     let (from, to) = (ends[which], ends[1 - which]);
@@ -135,18 +135,18 @@ fn uniflow(line: &mut Vec<u8>, flow: &Truth, reverse: bool, form: TruthForm) {
     line.extend(if reverse { b",0," } else { b",1," });
     line.extend(flow.app.name().as_bytes());
     line.push(b',');
-    if flow.app != App::None {
+    if flow.app != TrafficApp::None {
         write_name(flow.index, line).expect("memory takes all");
     }
 }
 
-fn biflow(line: &mut Vec<u8>, flow: &Truth) {
+fn biflow(line: &mut Vec<u8>, flow: &FlowTruth) {
     for end in [flow.source, flow.destination] {
         address(line, end);
         line.push(b',');
     }
     // Of a direction without packets: 0, as FlowTest's generator has it.
-    let times = |side: &Side| match side.packets {
+    let times = |side: &FlowSideTruth| match side.packets {
         0 => [0; 2],
         _ => [side.first_ns.max(0) as u64, side.last_ns.max(0) as u64],
     };
@@ -216,15 +216,15 @@ const BUFFER: usize = 1 << 20;
 mod tests {
     use super::*;
 
-    fn flow() -> Truth {
-        let side = |packets, bytes, first_ns, last_ns, tcp_flags| Side {
+    fn flow() -> FlowTruth {
+        let side = |packets, bytes, first_ns, last_ns, tcp_flags| FlowSideTruth {
             packets,
             bytes,
             first_ns,
             last_ns,
             tcp_flags,
         };
-        Truth {
+        FlowTruth {
             source: "198.18.0.7".parse().unwrap(),
             destination: "198.19.255.1".parse().unwrap(),
             source_port: 50_000,
@@ -236,7 +236,7 @@ mod tests {
             ttl: [63, 120],
             vlan: 100,
             icmp: None,
-            app: App::Tls,
+            app: TrafficApp::Tls,
             index: 0x2A,
         }
     }

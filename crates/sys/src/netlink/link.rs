@@ -142,7 +142,7 @@ fn link_info(info: &[u8], link: &mut Link) {
             _ => {}
         }
     }
-    link.vlan = id.map(|id| (tpid, id));
+    link.vlan = id.map(|tci| Tag { tpid, tci });
 }
 
 /// Length of the fixed part, `struct ifinfomsg`.
@@ -198,7 +198,7 @@ mod tests {
         ];
         let vlan = parse(&attributes);
         assert_eq!((vlan.name.as_str(), vlan.ifindex, vlan.running), ("outer", 3, true));
-        assert_eq!((vlan.vlan, vlan.link), (Some((0x88a8, 100)), Some(2)));
+        assert_eq!((vlan.vlan, vlan.link), (Some(Tag { tpid: 0x88a8, tci: 100 }), Some(2)));
         let mut elsewhere = attributes.to_vec();
         elsewhere.push((libc::IFLA_LINK_NETNSID, &[0; 4]));
         assert_eq!(parse(&elsewhere).link, None, "an index of another namespace");

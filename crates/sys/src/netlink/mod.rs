@@ -27,7 +27,4 @@ pub use next_hops::{Changes, Macs, NextHop, NextHops};
 pub use route::{Route, RouteError, Routes};
 pub use watch::{NetlinkEvent, NetlinkWatch};
 
-pub type Mac = [u8; 6];
-
-/// A VLAN tag: TPID and TCI (IEEE 802.1Q).
-pub type Tag = (u16, u16);
+pub use sonde_wire::ethernet::{Mac, Tag};

@@ -301,21 +301,24 @@ mod tests {
     fn tags_are_collected_from_the_outermost_in() {
         let devices = [
             device(0, None, Some(77)), // The peer of a veth is not below it.
-            device(1, Some((0x88a8, 100)), Some(0)),
-            device(2, Some((0x8100, 7)), Some(1)),
+            device(1, Some(Tag { tpid: 0x88a8, tci: 100 }), Some(0)),
+            device(2, Some(Tag { tpid: 0x8100, tci: 7 }), Some(1)),
         ];
         let get = |i: u32| Ok(devices.get(i as usize).cloned());
         let (lower, tags) = below(&devices[2], get).unwrap().unwrap();
-        assert_eq!((lower.ifindex, tags), (0, vec![(0x88a8, 100), (0x8100, 7)]));
+        assert_eq!(
+            (lower.ifindex, tags),
+            (0, vec![Tag { tpid: 0x88a8, tci: 100 }, Tag { tpid: 0x8100, tci: 7 }])
+        );
         let (lower, tags) = below(&devices[0], get).unwrap().unwrap();
         assert_eq!((lower.ifindex, tags), (0, vec![]));
     }
 
     #[test]
     fn a_lower_device_out_of_sight_or_a_ring_of_devices_is_none() {
-        let elsewhere = device(1, Some((0x8100, 1)), None);
+        let elsewhere = device(1, Some(Tag { tpid: 0x8100, tci: 1 }), None);
         assert!(below(&elsewhere, |_| unreachable!()).unwrap().is_none());
-        let ring = device(1, Some((0x8100, 1)), Some(1));
+        let ring = device(1, Some(Tag { tpid: 0x8100, tci: 1 }), Some(1));
         assert!(below(&ring, |_| Ok(Some(ring.clone()))).unwrap().is_none());
     }
 }

@@ -179,10 +179,10 @@ fn a_route_by_vlan_devices() {
         let mut routes = Routes::open().unwrap();
         let one = routes.lookup(addr("10.5.0.2"), None).unwrap();
         assert_eq!((one.interface.as_str(), one.lower.as_str()), ("v5", "d0"));
-        assert_eq!(one.tags, [(0x8100, 5)]);
+        assert_eq!(one.tags, [Tag { tpid: 0x8100, tci: 5 }]);
         let two = routes.lookup(addr("10.7.0.2"), None).unwrap();
         assert_eq!((two.interface.as_str(), two.lower.as_str()), ("inner", "d0"));
-        assert_eq!(two.tags, [(0x88a8, 100), (0x8100, 7)]);
+        assert_eq!(two.tags, [Tag { tpid: 0x88a8, tci: 100 }, Tag { tpid: 0x8100, tci: 7 }]);
         assert_eq!((two.ifindex, two.lower_ifindex), (ifindex("inner"), ifindex("d0")));
     });
 }

@@ -1,12 +1,12 @@
 //! The packets on the wire of which the kernel made one frame, or into which it will cut one
 //! (GRO, LRO, TSO, USO): they have its headers, and its payload in turn.
 
-use super::{Feature, Keys, Layers, SHAPE_FRAGMENT, SHAPE_NO_TRANSPORT, Seen, parse_into};
+use super::{Feature, Keys, Layers, PacketMeta, SHAPE_FRAGMENT, SHAPE_NO_TRANSPORT, parse_into};
 use crate::ipv4::PROTOCOL_TCP;
 
 /// The packets of a frame, in order.
 #[derive(Clone, Debug)]
-pub struct Segments {
+pub struct SegmentIter {
     whole: Feature,
     layers: Layers,
     /// From the IP header whose packet is counted to the payload that was cut up, octets.
@@ -21,17 +21,17 @@ pub struct Segments {
     captured: u32,
 }
 
-impl Segments {
+impl SegmentIter {
     /// Of a frame that was read into `feature` and `layers`, and in which each packet but the
     /// last has `segment` octets of payload; 0: it is one packet.
     pub fn new(
         frame: &[u8],
-        seen: &Seen,
+        seen: &PacketMeta,
         feature: &Feature,
         layers: &Layers,
         segment: u16,
     ) -> Self {
-        let mut segments = Segments {
+        let mut segments = SegmentIter {
             whole: *feature,
             layers: *layers,
             headers: 0,
@@ -59,7 +59,7 @@ impl Segments {
     }
 }
 
-impl Iterator for Segments {
+impl Iterator for SegmentIter {
     type Item = (Feature, Layers);
 
     fn next(&mut self) -> Option<(Feature, Layers)> {
@@ -137,8 +137,8 @@ mod tests {
     /// The segments of a frame of `wire_len` octets.
     fn segments(frame: &[u8], wire_len: usize, keys: Keys, segment: u16) -> Vec<(Feature, Layers)> {
         let (feature, layers) = parse_cut(frame, wire_len, LinkType::Ethernet, keys, 5, 0).unwrap();
-        let seen = Seen { wire_len, link: LinkType::Ethernet, at_ns: 5, point: 0 };
-        Segments::new(frame, &seen, &feature, &layers, segment).collect()
+        let seen = PacketMeta { wire_len, link: LinkType::Ethernet, at_ns: 5, point: 0 };
+        SegmentIter::new(frame, &seen, &feature, &layers, segment).collect()
     }
 
     #[test]

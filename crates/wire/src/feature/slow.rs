@@ -1,8 +1,8 @@
 //! Every packet that is not the common one.
 
 use super::{
-    Feature, Keys, Layers, SHAPE_FRAGMENT, SHAPE_INNER, SHAPE_IPV6, SHAPE_LATER_FRAGMENT,
-    SHAPE_NO_TRANSPORT, Seen, TCP_FLAGS, To,
+    Feature, Keys, Layers, PacketMeta, SHAPE_FRAGMENT, SHAPE_INNER, SHAPE_IPV6,
+    SHAPE_LATER_FRAGMENT, SHAPE_NO_TRANSPORT, TCP_FLAGS, To,
 };
 use crate::field::{u16_at, u32_at};
 use crate::ip::Ip;
@@ -17,7 +17,12 @@ use crate::{Error, icmp, sctp, tcp, udp};
 /// The layers are read into memory that is given: handed back by value, they would be
 /// copied from where they were written a moment ago, which costs more than reading them.
 #[inline(never)]
-pub(super) fn parse(frame: &[u8], seen: &Seen, keys: Keys, to: &mut To<'_>) -> Result<(), Error> {
+pub(super) fn parse(
+    frame: &[u8],
+    seen: &PacketMeta,
+    keys: Keys,
+    to: &mut To<'_>,
+) -> Result<(), Error> {
     let wire_len = seen.wire_len.max(frame.len());
     let mut below = Below::default();
     below.read(seen.link, frame, wire_len)?;

@@ -43,7 +43,7 @@ fn read(frame: &[u8], keys: Keys) -> (Feature, Layers) {
     parse(frame, LinkType::Ethernet, keys, 7, 3).unwrap()
 }
 
-const SEEN: Seen = Seen { wire_len: 0, link: LinkType::Ethernet, at_ns: 7, point: 3 };
+const SEEN: PacketMeta = PacketMeta { wire_len: 0, link: LinkType::Ethernet, at_ns: 7, point: 3 };
 
 /// What a way of reading writes, over something that is there.
 fn written(

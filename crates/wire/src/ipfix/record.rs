@@ -8,7 +8,7 @@ use crate::field::{u16_at, u32_at};
 
 /// Walks the records of a data set; ends after the first error.
 #[derive(Clone, Debug)]
-pub struct Records<'a, 'f> {
+pub struct RecordIter<'a, 'f> {
     rest: &'a [u8],
     fields: &'f [FieldSpecifier],
     /// Length of the shortest record: what is shorter is padding.
@@ -17,16 +17,16 @@ pub struct Records<'a, 'f> {
     fixed: bool,
 }
 
-impl<'a, 'f> Records<'a, 'f> {
+impl<'a, 'f> RecordIter<'a, 'f> {
     /// `body` follows the set's header; `fields` are the template's.
     pub fn new(body: &'a [u8], fields: &'f [FieldSpecifier]) -> Self {
         let min_len = fields.iter().map(FieldSpecifier::min_len).sum();
         let fixed = fields.iter().all(|field| field.length != VARIABLE);
-        Records { rest: body, fields, min_len, fixed }
+        RecordIter { rest: body, fields, min_len, fixed }
     }
 }
 
-impl<'a, 'f> Iterator for Records<'a, 'f> {
+impl<'a, 'f> Iterator for RecordIter<'a, 'f> {
     type Item = Result<Record<'a, 'f>, Error>;
 
     #[inline]
@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn records_without_bytes_end_the_walk() {
         let field = FieldSpecifier { enterprise: 0, id: 1, length: 0 };
-        let mut records = Records::new(&[1, 2, 3], core::slice::from_ref(&field));
+        let mut records = RecordIter::new(&[1, 2, 3], core::slice::from_ref(&field));
         assert_eq!(records.next(), Some(Err(Error::Length)));
         assert_eq!(records.next(), None);
     }

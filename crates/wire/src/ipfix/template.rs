@@ -39,8 +39,8 @@ impl FieldSpecifier {
 }
 
 /// Whose rules the bytes follow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dialect {
+/// Whose rules template records and sets follow.
+pub enum TemplateFormat {
     /// RFC 7011.
     Ipfix,
     /// RFC 3954: no enterprise bit, no variable lengths, scopes counted in bytes.
@@ -57,7 +57,7 @@ pub struct Template<'a> {
     /// How many of them, from the front, are scope; 0: no options template.
     pub scope_count: u16,
     fields: &'a [u8],
-    dialect: Dialect,
+    format: TemplateFormat,
 }
 
 impl<'a> Template<'a> {
@@ -67,24 +67,24 @@ impl<'a> Template<'a> {
     }
 
     /// The fields, in order.
-    pub fn fields(&self) -> Fields<'a> {
-        Fields { rest: self.fields, dialect: self.dialect }
+    pub fn fields(&self) -> FieldIter<'a> {
+        FieldIter { rest: self.fields, format: self.format }
     }
 }
 
 /// Walks the fields of a [`Template`]. Scope fields of NetFlow version 9 come out with
 /// their own types (1 system, 2 interface ...), which are no information elements.
 #[derive(Clone, Debug)]
-pub struct Fields<'a> {
+pub struct FieldIter<'a> {
     rest: &'a [u8],
-    dialect: Dialect,
+    format: TemplateFormat,
 }
 
-impl Iterator for Fields<'_> {
+impl Iterator for FieldIter<'_> {
     type Item = FieldSpecifier;
 
     fn next(&mut self) -> Option<FieldSpecifier> {
-        let (field, rest) = split_field(self.rest, self.dialect)?;
+        let (field, rest) = split_field(self.rest, self.format)?;
         self.rest = rest;
         Some(field)
     }
@@ -92,31 +92,31 @@ impl Iterator for Fields<'_> {
 
 /// Walks the records of a template set; ends after the first error.
 #[derive(Clone, Debug)]
-pub struct Templates<'a> {
+pub struct TemplateIter<'a> {
     rest: &'a [u8],
-    dialect: Dialect,
+    format: TemplateFormat,
     options: bool,
 }
 
-impl<'a> Templates<'a> {
+impl<'a> TemplateIter<'a> {
     /// Of a set of templates; `body` follows the set's header.
-    pub fn new(body: &'a [u8], dialect: Dialect) -> Self {
-        Templates { rest: body, dialect, options: false }
+    pub fn new(body: &'a [u8], format: TemplateFormat) -> Self {
+        TemplateIter { rest: body, format, options: false }
     }
 
     /// Of a set of options templates.
-    pub fn options(body: &'a [u8], dialect: Dialect) -> Self {
-        Templates { rest: body, dialect, options: true }
+    pub fn options(body: &'a [u8], format: TemplateFormat) -> Self {
+        TemplateIter { rest: body, format, options: true }
     }
 
     fn parse(&self, data: &'a [u8]) -> Result<(Template<'a>, &'a [u8]), Error> {
         let (id, count) = (u16_at(data, 0), u16_at(data, 2));
-        let withdrawal = self.dialect == Dialect::Ipfix && count == 0;
+        let withdrawal = self.format == TemplateFormat::Ipfix && count == 0;
         if id < MIN_DATA_SET && !withdrawal {
             return Err(Error::Range);
         }
         let mut template =
-            Template { id, field_count: count, scope_count: 0, fields: &[], dialect: self.dialect };
+            Template { id, field_count: count, scope_count: 0, fields: &[], format: self.format };
         let mut rest = &data[HEADER_LEN..];
         if withdrawal {
             return Ok((template, rest));
@@ -124,10 +124,10 @@ impl<'a> Templates<'a> {
         if self.options {
             let (word, after) = rest.split_at_checked(2).ok_or(Error::Truncated)?;
             rest = after;
-            match self.dialect {
-                Dialect::Ipfix => template.scope_count = u16_at(word, 0),
+            match self.format {
+                TemplateFormat::Ipfix => template.scope_count = u16_at(word, 0),
                 // The two lengths are in bytes, of fields of 4 bytes each.
-                Dialect::Netflow9 => {
+                TemplateFormat::Netflow9 => {
                     let (scope, option) = (count, u16_at(word, 0));
                     if scope % 4 != 0 || option % 4 != 0 {
                         return Err(Error::Length);
@@ -144,14 +144,14 @@ impl<'a> Templates<'a> {
         }
         let start = rest;
         for _ in 0..template.field_count {
-            (_, rest) = split_field(rest, self.dialect).ok_or(Error::Truncated)?;
+            (_, rest) = split_field(rest, self.format).ok_or(Error::Truncated)?;
         }
         template.fields = &start[..start.len() - rest.len()];
         Ok((template, rest))
     }
 }
 
-impl<'a> Iterator for Templates<'a> {
+impl<'a> Iterator for TemplateIter<'a> {
     type Item = Result<Template<'a>, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -168,10 +168,10 @@ impl<'a> Iterator for Templates<'a> {
     }
 }
 
-fn split_field(data: &[u8], dialect: Dialect) -> Option<(FieldSpecifier, &[u8])> {
+fn split_field(data: &[u8], format: TemplateFormat) -> Option<(FieldSpecifier, &[u8])> {
     let (head, rest) = data.split_at_checked(4)?;
     let (id, length) = (u16_at(head, 0), u16_at(head, 2));
-    if dialect == Dialect::Netflow9 || id & ENTERPRISE_BIT == 0 {
+    if format == TemplateFormat::Netflow9 || id & ENTERPRISE_BIT == 0 {
         return Some((FieldSpecifier { enterprise: 0, id, length }, rest));
     }
     let (enterprise, rest) = rest.split_at_checked(4)?;
@@ -196,25 +196,33 @@ mod tests {
     fn options_templates_of_both_kinds() {
         // RFC 7011, section 3.4.2.2: scope count; RFC 3954, section 6.1: lengths in bytes.
         let ipfix = [1, 1, 0, 3, 0, 1, 0, 149, 0, 4, 0, 41, 0, 8, 0, 42, 0, 8];
-        let template = Templates::options(&ipfix, Dialect::Ipfix).next().unwrap().unwrap();
+        let template =
+            TemplateIter::options(&ipfix, TemplateFormat::Ipfix).next().unwrap().unwrap();
         assert_eq!((template.id, template.field_count, template.scope_count), (257, 3, 1));
         let v9 = [1, 1, 0, 4, 0, 8, 0, 1, 0, 4, 0, 34, 0, 4, 0, 35, 0, 1, 0, 0];
-        let mut templates = Templates::options(&v9, Dialect::Netflow9);
+        let mut templates = TemplateIter::options(&v9, TemplateFormat::Netflow9);
         let template = templates.next().unwrap().unwrap();
         assert_eq!((template.id, template.field_count, template.scope_count), (257, 3, 1));
         assert_eq!(template.fields().last().unwrap().id, 35);
         assert_eq!(templates.next(), None, "padding");
         let no_scope = [1, 1, 0, 1, 0, 0, 0, 149, 0, 4];
-        assert_eq!(Templates::options(&no_scope, Dialect::Ipfix).next(), Some(Err(Error::Range)));
+        assert_eq!(
+            TemplateIter::options(&no_scope, TemplateFormat::Ipfix).next(),
+            Some(Err(Error::Range))
+        );
     }
 
     #[test]
     fn withdrawals_one_and_all() {
         let bytes = [1, 0, 0, 0, 0, 2, 0, 0];
-        let all: Vec<_> = Templates::new(&bytes, Dialect::Ipfix).map(Result::unwrap).collect();
+        let all: Vec<_> =
+            TemplateIter::new(&bytes, TemplateFormat::Ipfix).map(Result::unwrap).collect();
         assert!(all.iter().all(Template::is_withdrawal));
         assert_eq!((all[0].id, all[1].id), (256, 2));
-        assert_eq!(Templates::new(&bytes, Dialect::Netflow9).next(), Some(Err(Error::Range)));
+        assert_eq!(
+            TemplateIter::new(&bytes, TemplateFormat::Netflow9).next(),
+            Some(Err(Error::Range))
+        );
     }
 
     #[test]
@@ -223,7 +231,7 @@ mod tests {
             let field = FieldSpecifier { enterprise, id: 808, length: VARIABLE };
             let mut bytes = [0; 8];
             let len = field.emit(&mut bytes).unwrap();
-            assert_eq!(split_field(&bytes[..len], Dialect::Ipfix), Some((field, &[][..])));
+            assert_eq!(split_field(&bytes[..len], TemplateFormat::Ipfix), Some((field, &[][..])));
             assert_eq!(field.emit(&mut bytes[..len - 1]), Err(Error::NoRoom));
         }
         let field = FieldSpecifier { enterprise: 0, id: 0x8001, length: 1 };

@@ -1,7 +1,7 @@
 //! Files built by hand in both byte orders, and broken ones.
 
 use super::*;
-use crate::capture::{LINKTYPE_ETHERNET, LINKTYPE_RAW, Reader, State};
+use crate::capture::{LINKTYPE_ETHERNET, LINKTYPE_RAW, Reader, ReaderState};
 use crate::pcap;
 use proptest::prelude::*;
 
@@ -320,7 +320,7 @@ fn seen(record: Result<Record<'_>, CaptureError>) -> Seen {
 /// is whole.
 fn in_pieces(file: &[u8], lengths: &[usize]) -> (Vec<Seen>, Skipped) {
     let (mut all, mut state, mut window, mut rest) =
-        (Vec::new(), State::default(), Vec::new(), file);
+        (Vec::new(), ReaderState::default(), Vec::new(), file);
     for i in 0.. {
         let (piece, behind) = rest.split_at(rest.len().min(lengths[i % lengths.len()].max(1)));
         window.extend(piece);

@@ -8,7 +8,7 @@ use crate::flow::sampling::HashFunction;
 
 /// One sampler or filter (RFC 5475).
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Selector {
+pub struct ExportSelector {
     /// Its id (selectorId, 302).
     pub id: u64,
     pub algorithm: SelectorAlgorithm,
@@ -94,7 +94,7 @@ impl SelectorAlgorithm {
 }
 
 /// How a selector chooses (RFC 5476, section 6.5.2).
-pub(super) struct SelectorReport<'a>(pub &'a Selector);
+pub(super) struct SelectorReport<'a>(pub &'a ExportSelector);
 
 impl OptionRecord for SelectorReport<'_> {
     fn kind(&self) -> u32 {
@@ -142,7 +142,7 @@ impl OptionRecord for SelectorReport<'_> {
 }
 
 /// What a selector saw and chose.
-pub(super) struct SelectorStatistics<'a>(pub &'a Selector);
+pub(super) struct SelectorStatistics<'a>(pub &'a ExportSelector);
 
 impl OptionRecord for SelectorStatistics<'_> {
     fn kind(&self) -> u32 {

@@ -5,7 +5,7 @@ use sonde_wire::ipfix::time;
 
 use super::{OptionRecord, send};
 use crate::export::fields::Fields;
-use crate::export::message::Messages;
+use crate::export::message::MessageWriter;
 
 /// The span of an IPFIX file (RFC 5655, section 8.1.2), ns since 1970 TAI.
 pub(in crate::export) struct Window {
@@ -32,7 +32,7 @@ impl Window {
     /// Writes it, if there was a record.
     pub fn export(
         &self,
-        messages: &mut Messages,
+        messages: &mut MessageWriter,
         now_ns: i64,
         tai_offset_ns: i64,
         out: &mut impl FnMut(&[u8]),

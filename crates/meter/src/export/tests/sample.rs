@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use sonde_results::flow::{
     App, FlowEnd, FlowExtra, FlowKey, FlowLink, FlowPacketInfo, FlowRecord, FlowSide, FlowSpread,
-    FlowTcp, TlsInfo, Tunnel, TunnelKind,
+    FlowTcp, FlowTunnel, TlsInfo, TunnelKind,
 };
 
 use crate::export::{Config, Decoded, Decoder, Exporter};
@@ -108,7 +108,7 @@ pub fn extra() -> FlowExtra {
             destination_mac: [2, 0, 0, 0, 0, 2],
             inner_vlan: 77,
             mpls: vec![0x00_01_02, 0x00_03_05],
-            tunnel: Some(Tunnel {
+            tunnel: Some(FlowTunnel {
                 kind: TunnelKind::Vxlan,
                 outer_source: Ipv4Addr::new(192, 0, 2, 1).into(),
                 outer_destination: Ipv4Addr::new(192, 0, 2, 2).into(),

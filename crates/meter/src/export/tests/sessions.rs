@@ -8,8 +8,8 @@ use sonde_wire::ipfix::{Message, OPTIONS_TEMPLATE_SET, TEMPLATE_SET};
 use super::sample::{NOW, Random, export, read};
 use crate::export::decode::value;
 use crate::export::{
-    Config, Decoded, Decoder, ExportInterface, ExportProtocol, ExportStats, Exporter, Profile,
-    Selector, SelectorAlgorithm,
+    Config, Decoded, Decoder, ExportInterface, ExportProtocol, ExportSelector, ExportStats,
+    Exporter, Profile, SelectorAlgorithm,
 };
 use crate::flow::sampling::HashFunction;
 
@@ -144,13 +144,13 @@ fn stats() -> ExportStats {
         ignored_ns: (NOW - SECOND, NOW),
         not_sent_flows: 7,
         selectors: vec![
-            Selector {
+            ExportSelector {
                 id: 1,
                 algorithm: SelectorAlgorithm::SystematicCount { interval: 1, space: 99 },
                 observed: 1000,
                 selected: 10,
             },
-            Selector {
+            ExportSelector {
                 id: 2,
                 algorithm: SelectorAlgorithm::Hash {
                     function: HashFunction::Ipsx,

@@ -3,7 +3,7 @@
 use sonde_results::flow::App;
 
 use super::parse::{Input, Parse, Step};
-use super::text::{Reader, text};
+use super::text::{ByteReader, text};
 
 /// What the messages said.
 #[derive(Clone, Default)]
@@ -31,7 +31,7 @@ impl Parse for Dhcp {
         if data[1] == 1 && data[2] == 6 {
             self.client_mac.copy_from_slice(&data[MAC_AT..MAC_AT + 6]);
         }
-        let mut reader = Reader(&data[OPTIONS_AT..]);
+        let mut reader = ByteReader(&data[OPTIONS_AT..]);
         let mut closing = false;
         while let Some(option) = reader.u8() {
             if option == PAD {

@@ -6,7 +6,7 @@ use sonde_results::flow::App;
 use sonde_wire::dns::{HEADER_LEN, Header, PORT};
 
 use super::parse::{Input, Parse, Step};
-use super::text::{Reader, text};
+use super::text::{ByteReader, text};
 
 /// A query, its answer, or both.
 #[derive(Clone, Default)]
@@ -56,13 +56,15 @@ impl Dns {
         counts
             && named().is_some_and(|(name, _, rest)| {
                 let ends = rest.len() == 2 || header.additionals == 1;
-                Reader(rest).u16() == Some(1) && (response || ends) && !is_netbios(name.octets())
+                ByteReader(rest).u16() == Some(1)
+                    && (response || ends)
+                    && !is_netbios(name.octets())
             })
     }
 
     /// The same after its length, where the port says so.
     pub(super) fn begins_stream(input: &Input<'_>) -> bool {
-        let mut reader = Reader(input.data);
+        let mut reader = ByteReader(input.data);
         let Some(length) = reader.u16() else { return false };
         let data = &reader.0[..reader.0.len().min(length.into())];
         let cut = data.len() < usize::from(length) && data.len() >= HEADER_LEN;
@@ -114,7 +116,7 @@ impl Parse for Dns {
             // There is nothing new in it.
             return Step::More;
         }
-        match Reader(input.data).vector16() {
+        match ByteReader(input.data).vector16() {
             Some(message) => self.message(message, input),
             None => Step::More,
         }
@@ -148,7 +150,7 @@ fn first_name<'a>(header: &Header, message: &'a [u8]) -> Option<(Name, u16, &'a 
         return None;
     }
     let (name, at) = Name::read(message, HEADER_LEN)?;
-    let mut reader = Reader(message.get(at..)?);
+    let mut reader = ByteReader(message.get(at..)?);
     Some((name, reader.u16()?, reader.0))
 }
 
@@ -200,7 +202,7 @@ impl Name {
     /// only, so there is an end.
     fn read(message: &[u8], at: usize) -> Option<(Name, usize)> {
         let mut name = Name { octets: [0; MAX_NAME], len: 0 };
-        let mut reader = Reader(message.get(at..)?);
+        let mut reader = ByteReader(message.get(at..)?);
         let (mut end, mut earliest) = (None, at);
         loop {
             let length = reader.u8()?;
@@ -220,7 +222,7 @@ impl Name {
                         return None;
                     }
                     earliest = target;
-                    reader = Reader(&message[target..]);
+                    reader = ByteReader(&message[target..]);
                 }
                 _ => return None,
             }

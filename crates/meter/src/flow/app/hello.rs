@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use super::text::{Reader, u16s};
+use super::text::{ByteReader, u16s};
 
 /// A client's first message.
 #[derive(Clone, Copy, Default)]
@@ -32,7 +32,7 @@ pub(super) struct ClientHello<'a> {
 impl<'a> ClientHello<'a> {
     /// Reads the body of the message; `None` if it ends before its cipher suites do.
     pub(super) fn parse(body: &'a [u8]) -> Option<Self> {
-        let mut reader = Reader(body);
+        let mut reader = ByteReader(body);
         let version = reader.u16()?;
         reader.take(32)?;
         reader.vector8().filter(|session| session.len() <= 32)?;
@@ -44,7 +44,7 @@ impl<'a> ClientHello<'a> {
         Some(hello)
     }
 
-    fn read_extensions(&mut self, mut reader: Reader<'a>) -> Option<()> {
+    fn read_extensions(&mut self, mut reader: ByteReader<'a>) -> Option<()> {
         if reader.0.is_empty() {
             // Before RFC 3546 there were none.
             return Some(());
@@ -52,7 +52,7 @@ impl<'a> ClientHello<'a> {
         let len = usize::from(reader.u16()?);
         self.extensions = &reader.0[..len.min(reader.0.len())];
         for (kind, data) in extensions(self.extensions) {
-            let mut data = Reader(data);
+            let mut data = ByteReader(data);
             match kind {
                 SERVER_NAME => self.server_name = Some(host_name(data).unwrap_or(&[])),
                 SUPPORTED_GROUPS => self.groups = data.vector16().unwrap_or(&[]),
@@ -77,24 +77,24 @@ impl<'a> ClientHello<'a> {
 /// The version that a ServerHello, or a HelloRetryRequest, chooses. `None`: it ends too
 /// early to know.
 pub(super) fn server_version(body: &[u8]) -> Option<u16> {
-    let mut reader = Reader(body);
+    let mut reader = ByteReader(body);
     let version = reader.u16()?;
     reader.take(32)?;
     reader.vector8()?;
     reader.take(3)?;
     let list = reader.vector16().unwrap_or(&[]);
     let chosen = extensions(list).find(|(kind, _)| *kind == SUPPORTED_VERSIONS);
-    Some(chosen.and_then(|(_, data)| Reader(data).u16()).unwrap_or(version))
+    Some(chosen.and_then(|(_, data)| ByteReader(data).u16()).unwrap_or(version))
 }
 
 /// Types and contents, up to the first that is cut off.
 pub(super) fn extensions(list: &[u8]) -> impl Iterator<Item = (u16, &[u8])> + '_ {
-    let mut reader = Reader(list);
+    let mut reader = ByteReader(list);
     std::iter::from_fn(move || Some((reader.u16()?, reader.vector16()?)))
 }
 
-fn host_name(mut data: Reader<'_>) -> Option<&[u8]> {
-    let mut names = Reader(data.vector16()?);
+fn host_name(mut data: ByteReader<'_>) -> Option<&[u8]> {
+    let mut names = ByteReader(data.vector16()?);
     loop {
         let kind = names.u8()?;
         let name = names.vector16()?;
@@ -104,8 +104,8 @@ fn host_name(mut data: Reader<'_>) -> Option<&[u8]> {
     }
 }
 
-fn first_protocol(mut data: Reader<'_>) -> Option<&[u8]> {
-    Reader(data.vector16()?).vector8()
+fn first_protocol(mut data: ByteReader<'_>) -> Option<&[u8]> {
+    ByteReader(data.vector16()?).vector8()
 }
 
 /// A value that stands for nothing (RFC 8701).
@@ -114,7 +114,7 @@ pub(super) fn is_grease(value: u16) -> bool {
 }
 
 /// The first handshake message of a direction.
-pub(super) enum Message<'a> {
+pub(super) enum HandshakeMessage<'a> {
     /// More octets are needed: what there is of type, length and body.
     Partial(Cow<'a, [u8]>),
     /// This is no handshake.
@@ -124,17 +124,17 @@ pub(super) enum Message<'a> {
 }
 
 /// Finds the first handshake message in TLS records from their beginning.
-pub(super) fn first_message(data: &[u8]) -> Message<'_> {
-    let mut reader = Reader(data);
+pub(super) fn first_message(data: &[u8]) -> HandshakeMessage<'_> {
+    let mut reader = ByteReader(data);
     let mut gathered = Cow::Borrowed(&[][..]);
     loop {
         let (Some(kind), Some(version), Some(len)) = (reader.u8(), reader.u16(), reader.u16())
         else {
-            return Message::Partial(gathered);
+            return HandshakeMessage::Partial(gathered);
         };
         // RFC 8446, section 5.1: no fragment is empty, and none longer than 2^14 octets.
         if kind != HANDSHAKE || version >> 8 != 3 || !(1..=1 << 14).contains(&len) {
-            return Message::None;
+            return HandshakeMessage::None;
         }
         let len = usize::from(len).min(reader.0.len());
         let fragment = reader.take(len).unwrap_or(&[]);
@@ -148,14 +148,14 @@ pub(super) fn first_message(data: &[u8]) -> Message<'_> {
                 Cow::Borrowed(bytes) => Cow::Borrowed(&bytes[4..end]),
                 Cow::Owned(bytes) => Cow::Owned(bytes[4..end].to_vec()),
             };
-            return Message::Whole(kind, body);
+            return HandshakeMessage::Whole(kind, body);
         }
     }
 }
 
 /// Where the handshake message that begins `data` ends, if it does.
 pub(super) fn message_end(data: &[u8]) -> Option<usize> {
-    let mut reader = Reader(data.get(1..)?);
+    let mut reader = ByteReader(data.get(1..)?);
     let end = 4 + reader.u24()?;
     (data.len() >= end).then_some(end)
 }

@@ -7,16 +7,16 @@ use ring::aead::{AES_128_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey, qu
 use ring::hkdf::{HKDF_SHA256, KeyType, Prk, Salt};
 use sonde_wire::quic::{Long, PacketType, VERSION_1, VERSION_2};
 
-use super::text::Reader;
+use super::text::ByteReader;
 
 /// What protects the client's Initial packets of one connection.
-pub(super) struct Keys {
+pub(super) struct InitialKeys {
     packet: LessSafeKey,
     header: quic::HeaderProtectionKey,
     iv: [u8; NONCE_LEN],
 }
 
-impl Keys {
+impl InitialKeys {
     /// From the destination connection identifier of the client's first Initial. `None`
     /// for a version other than 1 and 2.
     pub(super) fn client(version: u32, destination: &[u8]) -> Option<Self> {
@@ -33,7 +33,7 @@ impl Keys {
         expand(&secret, labels[0], &mut key)?;
         expand(&secret, labels[1], &mut iv)?;
         expand(&secret, labels[2], &mut header)?;
-        Some(Keys {
+        Some(InitialKeys {
             packet: LessSafeKey::new(UnboundKey::new(&AES_128_GCM, &key).ok()?),
             header: quic::HeaderProtectionKey::new(&quic::AES_128, &header).ok()?,
             iv,
@@ -64,7 +64,7 @@ impl Keys {
 /// Where the packet number of an Initial or 0-RTT packet begins, and where the packet ends (RFC
 /// 9000, sections 17.2.2 and 17.2.3), in the datagram that begins with it.
 pub(super) fn bounds(datagram: &[u8], long: &Long<'_>) -> Option<Range<usize>> {
-    let mut reader = Reader(datagram.get(long.buffer_len()..)?);
+    let mut reader = ByteReader(datagram.get(long.buffer_len()..)?);
     if long.kind() == PacketType::Initial {
         let token = varint(&mut reader)?;
         reader.take(usize::try_from(token).ok()?)?;
@@ -75,7 +75,7 @@ pub(super) fn bounds(datagram: &[u8], long: &Long<'_>) -> Option<Range<usize>> {
 }
 
 /// A variable-length integer (RFC 9000, section 16).
-pub(super) fn varint(reader: &mut Reader<'_>) -> Option<u64> {
+pub(super) fn varint(reader: &mut ByteReader<'_>) -> Option<u64> {
     let first = reader.u8()?;
     let rest = reader.take((1 << (first >> 6)) - 1)?;
     Some(rest.iter().fold(u64::from(first & 0x3F), |sum, octet| sum << 8 | u64::from(*octet)))

@@ -7,10 +7,10 @@ use sonde_results::flow::{App, TlsInfo};
 use sonde_wire::quic::{Long, PacketType};
 
 use super::hello::{CLIENT_HELLO, ClientHello, message_end};
-use super::initial::{Keys, bounds, varint};
+use super::initial::{InitialKeys, bounds, varint};
 use super::parse::{Input, Parse, Step};
 use super::stream::Stream;
-use super::text::Reader;
+use super::text::ByteReader;
 use super::tls::client_info;
 
 /// The Initial packets of a connection, until the client's hello is whole.
@@ -18,7 +18,7 @@ use super::tls::client_info;
 pub(super) struct Quic {
     version: u32,
     /// Those of the client's first Initial, and its direction.
-    keys: Option<(Arc<Keys>, bool)>,
+    keys: Option<(Arc<InitialKeys>, bool)>,
     crypto: Stream,
     tls: TlsInfo,
 }
@@ -70,7 +70,7 @@ impl Quic {
         }
         if self.keys.is_none() {
             self.version = long.version;
-            let keys = Keys::client(long.version, long.destination)?;
+            let keys = InitialKeys::client(long.version, long.destination)?;
             self.keys = Some((Arc::new(keys), reverse));
         }
         let (keys, client) = self.keys.as_ref()?;
@@ -152,7 +152,7 @@ impl Parse for Quic {
 /// Takes the CRYPTO frames out of an Initial's payload (RFC 9000, section 19; which frames
 /// there can be, section 12.4).
 fn read_frames(frames: &[u8], crypto: &mut Stream) -> Option<()> {
-    let mut reader = Reader(frames);
+    let mut reader = ByteReader(frames);
     while !reader.0.is_empty() {
         match varint(&mut reader)? {
             // PADDING, PING.

@@ -2,9 +2,9 @@
 
 /// Reads octets in order; `None` where there are too few.
 #[derive(Clone, Copy)]
-pub(super) struct Reader<'a>(pub &'a [u8]);
+pub(super) struct ByteReader<'a>(pub &'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> ByteReader<'a> {
     pub(super) fn take(&mut self, len: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(len)?;
         self.0 = rest;

@@ -4,7 +4,7 @@ use sonde_results::flow::{App, TlsInfo};
 
 use super::fingerprint;
 use super::hello::{
-    CLIENT_HELLO, ClientHello, Message, SERVER_HELLO, first_message, server_version,
+    CLIENT_HELLO, ClientHello, HandshakeMessage, SERVER_HELLO, first_message, server_version,
 };
 use super::parse::{Input, Parse, Step};
 use super::text::text;
@@ -38,15 +38,15 @@ impl Tls {
 impl Parse for Tls {
     fn input(&mut self, input: &Input<'_>) -> Step {
         match first_message(input.data) {
-            Message::Partial(_) if !input.last => return Step::More,
-            Message::Partial(start) => {
+            HandshakeMessage::Partial(_) if !input.last => return Step::More,
+            HandshakeMessage::Partial(start) => {
                 // Too long, or cut: its first fields are better than none.
                 if let [CLIENT_HELLO, _, _, _, body @ ..] = &start[..] {
                     self.client_hello(body);
                 }
             }
-            Message::Whole(CLIENT_HELLO, body) => self.client_hello(&body),
-            Message::Whole(SERVER_HELLO, body) => {
+            HandshakeMessage::Whole(CLIENT_HELLO, body) => self.client_hello(&body),
+            HandshakeMessage::Whole(SERVER_HELLO, body) => {
                 if let Some(version) = server_version(&body) {
                     self.info.version = version;
                     self.server = true;

@@ -2,26 +2,26 @@
 
 use std::net::IpAddr;
 
-use sonde_results::flow::{FlowLink, Tunnel, TunnelKind};
+use sonde_results::flow::{FlowLink, FlowTunnel, TunnelKind};
 use sonde_wire::feature::{Feature, Layers, SHAPE_INNER};
 use sonde_wire::{ethernet, ipv4, ipv6, mpls, tunnel};
 
 /// What is kept of it, at most 80 bytes a flow.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Link {
+pub(super) struct LinkFeatures {
     source_mac: [u8; 6],
     destination_mac: [u8; 6],
     inner_vlan: u16,
     labels: u8,
     mpls: [u32; MAX_LABELS],
-    tunnel: Option<Tunnel>,
+    tunnel: Option<FlowTunnel>,
 }
 
-impl Link {
+impl LinkFeatures {
     /// Reads a frame. What is cut off or malformed stays empty: the parser before has
     /// counted it already.
     pub(super) fn read(packet: &Feature, frame: &[u8], layers: &Layers) -> Self {
-        let mut link = Link::default();
+        let mut link = LinkFeatures::default();
         let inner = packet.shape & SHAPE_INNER != 0;
         let network = match layers.mpls {
             0 if inner => layers.outer_ip,
@@ -76,7 +76,7 @@ impl Link {
 }
 
 /// The tunnel whose outer IP header begins `data`.
-fn tunnel(data: &[u8]) -> Option<Tunnel> {
+fn tunnel(data: &[u8]) -> Option<FlowTunnel> {
     let (outer_source, outer_destination, protocol, payload): (IpAddr, IpAddr, u8, &[u8]) =
         match data.first()? >> 4 {
             4 => {
@@ -105,8 +105,8 @@ fn tunnel(data: &[u8]) -> Option<Tunnel> {
         tunnel::Tunnel::Geneve(_) => TunnelKind::Geneve,
         tunnel::Tunnel::Gtpu(_) => TunnelKind::GtpU,
     };
-    Some(Tunnel { kind, outer_source, outer_destination, id: header.id() })
+    Some(FlowTunnel { kind, outer_source, outer_destination, id: header.id() })
 }
 
 const MAX_LABELS: usize = 3;
-const _: () = assert!(size_of::<Link>() <= 80);
+const _: () = assert!(size_of::<LinkFeatures>() <= 80);

@@ -11,7 +11,7 @@ use crate::sequence::{SegmentPosition, after, fill, position};
 
 /// Its state, 144 bytes a flow.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Tcp {
+pub(super) struct TcpFeatures {
     sides: [Side; 2],
     server_ns: u64,
     client_ns: u64,
@@ -193,7 +193,7 @@ impl Side {
     }
 }
 
-impl Tcp {
+impl TcpFeatures {
     /// A segment whose header was whole, and no copy of one before.
     pub(super) fn packet(
         &mut self,
@@ -332,4 +332,4 @@ const FAR: u32 = 65_535;
 const MOST_SENT: u32 = 1 << 30;
 /// Segments in a row that are believed where nobody answers.
 const ENOUGH: u8 = 8;
-const _: () = assert!(size_of::<Tcp>() <= 144);
+const _: () = assert!(size_of::<TcpFeatures>() <= 144);

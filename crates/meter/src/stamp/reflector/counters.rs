@@ -112,7 +112,7 @@ impl Refusal {
 
 /// What a reflector did in one interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ReflectorRecord {
+pub struct ReflectorInterval {
     /// Begin, inclusive.
     pub start: Time,
     /// End, exclusive.

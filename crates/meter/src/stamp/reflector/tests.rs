@@ -546,7 +546,7 @@ fn a_packet_never_leaves_before_it_came() {
 #[test]
 fn records_lie_side_by_side_and_lose_nothing() {
     let mut reflector = stateful();
-    let mut record = ReflectorRecord::default();
+    let mut record = ReflectorInterval::default();
     assert!(!reflector.poll_record(&mut record));
     reply(&mut reflector, &request(0, 0, &[]));
     reflector.handle_timeout(time(SECOND));

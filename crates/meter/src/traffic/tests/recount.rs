@@ -18,10 +18,10 @@ fn mapped(address: std::net::IpAddr) -> [u8; 16] {
 }
 
 /// All frames and the truth of one run.
-pub(super) fn run(config: Config) -> (Vec<(i64, Vec<u8>)>, Vec<Truth>) {
+pub(super) fn run(config: Config) -> (Vec<(i64, Vec<u8>)>, Vec<FlowTruth>) {
     println!("{config:?}");
     let mut buffer = vec![0xA5; config.longest_frame()];
-    let mut generator = TrafficGenerator::new(config).unwrap();
+    let mut generator = FlowGenerator::new(config).unwrap();
     let (mut frames, mut truth) = (Vec::new(), Vec::new());
     while let Some(at) = generator.next_at() {
         let len = generator.emit(at, &mut buffer, &mut |t| truth.push(t.clone()));
@@ -32,8 +32,8 @@ pub(super) fn run(config: Config) -> (Vec<(i64, Vec<u8>)>, Vec<Truth>) {
 }
 
 /// Counts frames by key; later fragments by the identification of the first one.
-fn recount(frames: &[(i64, Vec<u8>)], keys: Keys) -> HashMap<Key, Side> {
-    let mut found: HashMap<Key, Side> = HashMap::new();
+fn recount(frames: &[(i64, Vec<u8>)], keys: Keys) -> HashMap<Key, FlowSideTruth> {
+    let mut found: HashMap<Key, FlowSideTruth> = HashMap::new();
     let mut fragments = HashMap::new();
     let mut last = i64::MIN;
     for (at, frame) in frames {
@@ -65,7 +65,7 @@ fn recount(frames: &[(i64, Vec<u8>)], keys: Keys) -> HashMap<Key, Side> {
 }
 
 /// Every direction of the truth, by key; none twice.
-fn reported(truth: &[Truth]) -> HashMap<Key, Side> {
+fn reported(truth: &[FlowTruth]) -> HashMap<Key, FlowSideTruth> {
     let mut all = HashMap::new();
     for t in truth {
         let (s, d) = (mapped(t.source), mapped(t.destination));
@@ -130,7 +130,7 @@ fn the_round_is_as_flow_md_describes_it() {
     for net in [Net::Benchmark, Net::Private] {
         let config = Config {
             order: PacketOrder::RoundRobin,
-            arrival: Arrival::Constant,
+            arrival: ArrivalProcess::Constant,
             flows,
             packets: Some(packets),
             sizes: sizes.clone(),

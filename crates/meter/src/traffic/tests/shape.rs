@@ -18,7 +18,7 @@ fn close(found: usize, n: usize, share: f64) {
     assert!((part - share).abs() < error, "{part}, wanted {share} of {n}");
 }
 
-fn count(truth: &[Truth], is: impl Fn(&Truth) -> bool) -> usize {
+fn count(truth: &[FlowTruth], is: impl Fn(&FlowTruth) -> bool) -> usize {
     truth.iter().filter(|t| is(t)).count()
 }
 
@@ -34,9 +34,9 @@ fn flows_come_in_their_shares() {
     close(count(&truth, |t| t.protocol == 17), n, 0.25);
     close(count(&truth, |t| t.icmp.is_some()), n, 0.25);
     close(count(&truth, |t| t.source.is_ipv6()), n, 0.3);
-    close(count(&truth, |t| t.app == App::Dns), n, 0.25 * 0.4);
+    close(count(&truth, |t| t.app == TrafficApp::Dns), n, 0.25 * 0.4);
     // A reset comes before a server could speak; the client has.
-    let tcp = count(&truth, |t| matches!(t.app, App::Http | App::Tls));
+    let tcp = count(&truth, |t| matches!(t.app, TrafficApp::Http | TrafficApp::Tls));
     assert_eq!(tcp, 0, "four packets leave no room for data");
 }
 
@@ -91,9 +91,11 @@ fn rate_duration_and_resolution_are_kept() {
         start_ns: 5_000,
         ..small()
     };
-    for arrival in
-        [Arrival::Constant, Arrival::Poisson, Arrival::Bursts { packets: 10.0, peak: 5.0 }]
-    {
+    for arrival in [
+        ArrivalProcess::Constant,
+        ArrivalProcess::Poisson,
+        ArrivalProcess::Bursts { packets: 10.0, peak: 5.0 },
+    ] {
         let (frames, _) = run(Config { arrival, ..config.clone() });
         // 20,000 packets; of bursts the count varies by about 5 in the root.
         assert!((19_000..21_000).contains(&frames.len()), "{arrival:?}: {}", frames.len());
@@ -219,7 +221,7 @@ fn variety_is_within_flows() {
         };
         let (_, truth) = run(config);
         // All of one length: bytes are a multiple of packets.
-        let alike = |s: &Side| s.packets == 0 || s.bytes.is_multiple_of(s.packets.into());
+        let alike = |s: &FlowSideTruth| s.packets == 0 || s.bytes.is_multiple_of(s.packets.into());
         let whole = count(&truth, |t| t.forward.packets + t.reverse.packets == 50);
         (count(&truth, |t| alike(&t.forward) && alike(&t.reverse)), whole, truth.len())
     };
@@ -294,6 +296,6 @@ fn what_cannot_be_made_is_refused() {
         },
         Config { length: Length::Constant(0), ..good },
     ] {
-        assert!(TrafficGenerator::new(bad.clone()).is_err(), "{bad:?}");
+        assert!(FlowGenerator::new(bad.clone()).is_err(), "{bad:?}");
     }
 }

@@ -24,7 +24,7 @@ use sonde_results::trial::{Offer, Pattern};
 use super::values::{SECOND, labelled, off_pace, reasons};
 use super::{NextTrial, Procedure};
 use grid::{Grid, Load, Width};
-use selector::{Nomination, Selector};
+use selector::{LoadSelector, Nomination};
 use target::{Bounds, Database, Target};
 
 const SECONDS: f64 = SECOND as f64;
@@ -181,7 +181,7 @@ pub struct MlrSearch {
     config: MlrConfig,
     grid: Grid,
     database: Database,
-    selectors: Vec<Selector>,
+    selectors: Vec<LoadSelector>,
     common_width: Width,
     stage: Stage,
     /// The next trial, and the selector that nominated it.
@@ -327,7 +327,7 @@ impl MlrSearch {
         let mut first = 0;
         for goal in &self.config.goals {
             let end = first + goal.preceding_targets as usize + 1;
-            self.selectors.push(Selector::new(first..end, initial, &self.database));
+            self.selectors.push(LoadSelector::new(first..end, initial, &self.database));
             first = end;
         }
         self.stage = Stage::Main;

@@ -43,7 +43,7 @@ enum Strategy {
 
 /// One goal's view of the search.
 #[derive(Clone, Debug)]
-pub(super) struct Selector {
+pub(super) struct LoadSelector {
     /// Targets still to come, the next one last.
     to_come: Vec<usize>,
     current: usize,
@@ -53,12 +53,17 @@ pub(super) struct Selector {
     strategy: Option<Strategy>,
 }
 
-impl Selector {
+impl LoadSelector {
     /// For the targets of these indexes, the coarsest first.
-    pub fn new(targets: std::ops::Range<usize>, initial: Bounds, database: &Database) -> Selector {
+    pub fn new(
+        targets: std::ops::Range<usize>,
+        initial: Bounds,
+        database: &Database,
+    ) -> LoadSelector {
         let mut to_come: Vec<usize> = targets.rev().collect();
         let current = to_come.pop().expect("a goal is a target itself");
-        let mut selector = Selector { to_come, current, initial, next_width: 0, strategy: None };
+        let mut selector =
+            LoadSelector { to_come, current, initial, next_width: 0, strategy: None };
         selector.restart(database.target(current));
         selector
     }

@@ -54,7 +54,7 @@ fn a_faster_device_is_known_up_to_the_greatest_load_only() {
 fn the_greatest_load_is_one_that_the_tester_can_offer() {
     let found = |tester: SimulatedTester, line: f64| {
         let config = DeviceConfig { tester, ..DeviceConfig::default() };
-        let (finding, trials) = run(&mut Ceiling::new(line), &mut device(config));
+        let (finding, trials) = run(&mut TesterCeiling::new(line), &mut device(config));
         assert!(finding.complete && trials.len() <= 46, "{finding:?}");
         (finding.value("greatest_load").unwrap().value, trials)
     };
@@ -70,7 +70,7 @@ fn the_greatest_load_is_one_that_the_tester_can_offer() {
     let (load, trials) = found(disturbed, 1e6);
     assert_eq!((load, trials.len()), (1e6, 3));
     // A load that was kept once, in a quiet moment, is not taken for one that can be kept.
-    let mut search = Ceiling::new(1e6);
+    let mut search = TesterCeiling::new(1e6);
     let mut loads = Vec::new();
     while let Some(next) = search.next() {
         let mut trial = device(DeviceConfig::default()).run(&next);
@@ -85,10 +85,10 @@ fn the_greatest_load_is_one_that_the_tester_can_offer() {
     assert!(loads[4] < 1e6);
     // Of a device that is far slower it need not be known so well.
     let mut overloaded = device(DeviceConfig { capacity_fps: 5e5, ..DeviceConfig::default() });
-    let (finding, trials) = run(&mut Ceiling::new(1e6), &mut overloaded);
+    let (finding, trials) = run(&mut TesterCeiling::new(1e6), &mut overloaded);
     assert_eq!((value(&finding, "greatest_load"), trials.len()), (1e6, 2));
     // Where frames never leave in time it ends, and finds nothing.
-    let mut search = Ceiling::new(1e6);
+    let mut search = TesterCeiling::new(1e6);
     while let Some(next) = search.next() {
         let mut trial = device(DeviceConfig::default()).run(&next);
         trial.invalid.push(Invalid::Pacing { direction: "a>b".into(), late_ns: 2_000_000 });

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::path::Path;
 
 use anyhow::Result;
-use sonde_wire::ipfix::{Header, Messages};
+use sonde_wire::ipfix::{Header, MessageIter};
 
 use super::segments::{SpoolSegments, Waiting};
 use super::templates::Templates;
@@ -71,7 +71,7 @@ impl Backlog {
             templates.note(message);
             if let Ok(Header { domain, sequence, export_time, .. }) = Header::parse(message) {
                 let messages = templates.of_domain(domain, sequence, export_time);
-                for rest in Messages::new(&messages).flatten() {
+                for rest in MessageIter::new(&messages).flatten() {
                     self.keep(rest, 0);
                 }
             }

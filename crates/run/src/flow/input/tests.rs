@@ -1,7 +1,7 @@
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, AtomicUsize};
 
-use sonde_port::mem::{MemClock, MemLink, MemPort, Model};
+use sonde_port::mem::{MemClock, MemLink, MemPort, PathModel};
 use sonde_port::{Caps, PortError, PortStats, RxBurst, TxBurst};
 
 use super::*;
@@ -85,7 +85,7 @@ fn answer(n: u8) -> Vec<u8> {
 type Gone = Arc<AtomicU32>;
 
 fn wire(lost: u64) -> (Box<dyn Port>, Wire, Gone) {
-    let (port, far, clock) = MemLink::new(1, Model::default(), Model::default());
+    let (port, far, clock) = MemLink::new(1, PathModel::default(), PathModel::default());
     clock.advance_to(steady_now() - 1_000_000_000);
     let gone = Gone::default();
     (Box::new(Metered { port, lost, gone: gone.clone() }), Wire { far, clock }, gone)

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use serde::Serialize;
-use sonde_meter::export::decode::Flow;
+use sonde_meter::export::decode::DecodedFlow;
 use sonde_meter::export::{Decoded, Decoder};
 use sonde_results::flow::FlowSide;
 use sonde_wire::ipfix::REVERSE;
@@ -93,7 +93,7 @@ impl Exporters {
 }
 
 /// With only those fields that were told.
-fn observed(flow: &Flow<'_>) -> Observed {
+fn observed(flow: &DecodedFlow<'_>) -> Observed {
     let record = &flow.record;
     let (key, protocol) = (&record.key, record.key.protocol);
     let mut out = Observed {

@@ -4,7 +4,7 @@
 use sonde_meter::export::{
     Config as ExportConfig, ExportProtocol, Exporter, Extra, Profile, TimeUnit,
 };
-use sonde_meter::traffic::{Config, Side, TrafficGenerator, Truth};
+use sonde_meter::traffic::{Config, FlowGenerator, FlowSideTruth, FlowTruth};
 use sonde_results::flow::{FlowEnd, FlowKey, FlowRecord, FlowSide};
 
 use super::examples::Kind;
@@ -16,7 +16,7 @@ const SEED: u64 = 20_261_123;
 const SECOND: i64 = 1_000_000_000;
 
 /// Flows that last for seconds.
-fn truth() -> Vec<Truth> {
+fn truth() -> Vec<FlowTruth> {
     println!("seed {SEED}");
     let config = Config {
         seed: SEED,
@@ -27,7 +27,7 @@ fn truth() -> Vec<Truth> {
         ..Config::default()
     };
     let mut buffer = vec![0; config.longest_frame()];
-    let mut generator = TrafficGenerator::new(config).unwrap();
+    let mut generator = FlowGenerator::new(config).unwrap();
     let mut all = Vec::new();
     while let Some(at) = generator.next_at() {
         generator.emit(at, &mut buffer, &mut |flow| all.push(flow.clone()));
@@ -37,7 +37,7 @@ fn truth() -> Vec<Truth> {
     all
 }
 
-fn half(side: &Side, flow: &Truth) -> Half {
+fn half(side: &FlowSideTruth, flow: &FlowTruth) -> Half {
     let fields = Fields {
         tcp_flags: (flow.protocol == 6).then_some(side.tcp_flags),
         tos: Some(flow.tos),
@@ -51,7 +51,7 @@ fn half(side: &Side, flow: &Truth) -> Half {
     }
 }
 
-fn observed(flow: &Truth) -> Observed {
+fn observed(flow: &FlowTruth) -> Observed {
     Observed {
         source: End::new(flow.source, flow.source_port),
         destination: End::new(flow.destination, flow.destination_port),
@@ -298,7 +298,7 @@ fn sums_are_told_by_prefix_and_by_time() {
     assert_eq!(times.iter().map(|s| s.bytes[1]).sum::<u64>(), all.bytes[1]);
 }
 
-fn side(side: &Side, ttl: u8, tos: u8) -> FlowSide {
+fn side(side: &FlowSideTruth, ttl: u8, tos: u8) -> FlowSide {
     match side.packets {
         0 => FlowSide::default(),
         packets => FlowSide {
@@ -314,7 +314,7 @@ fn side(side: &Side, ttl: u8, tos: u8) -> FlowSide {
     }
 }
 
-fn messages(profile: Profile, flows: &[Truth]) -> Vec<Vec<u8>> {
+fn messages(profile: Profile, flows: &[FlowTruth]) -> Vec<Vec<u8>> {
     let config = ExportConfig {
         profile,
         domain: 7,
@@ -349,7 +349,7 @@ fn messages(profile: Profile, flows: &[Truth]) -> Vec<Vec<u8>> {
     out
 }
 
-fn judged_messages(flows: &[Truth], messages: &[Vec<u8>]) -> (Findings, Counters) {
+fn judged_messages(flows: &[FlowTruth], messages: &[Vec<u8>]) -> (Findings, Counters) {
     let limits =
         Limits { show: 3, time_tolerance_ns: 1_000_000, fields: true, ..Limits::default() };
     let mut table = Table::new(limits);

@@ -1,7 +1,7 @@
 use std::sync::atomic::AtomicU32;
 
 use sonde_meter::stamp::{LinkHeader, ReflectorKind, Schedule, SenderConfig};
-use sonde_port::mem::Model;
+use sonde_port::mem::PathModel;
 
 use super::*;
 use crate::virtual_time::ReflectedPort;
@@ -55,8 +55,8 @@ fn no_other_port() -> Reopen {
     Box::new(|_| panic!("no other port was asked for"))
 }
 
-fn delay(ns: i64) -> Model {
-    Model { delay_ns: ns, ..Model::default() }
+fn delay(ns: i64) -> PathModel {
+    PathModel { delay_ns: ns, ..PathModel::default() }
 }
 
 /// A worker that is to end after `seconds`, and what its thread does.

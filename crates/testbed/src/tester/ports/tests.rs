@@ -1,7 +1,7 @@
 use std::net::IpAddr;
 
 use sonde_meter::load::{AddressRule, LoadSchedule, MacRule, PortRule, Traffic};
-use sonde_port::mem::{MemClock, MemLink, MemPort, Model, PathStats};
+use sonde_port::mem::{MemClock, MemLink, MemPort, PathModel, PathStats};
 use sonde_port::{Caps, PortError, RxBurst, TxBurst};
 use sonde_results::trial::Offer;
 
@@ -76,10 +76,10 @@ fn load(offer: &Offer) -> DirectionLoad {
 
 /// What a direction is found to have done over a path, and what the path says of itself. `enough`:
 /// it is told to stop before it begins.
-fn over(path: Model, offer: &Offer, enough: bool) -> (Direction, PathStats) {
+fn over(path: PathModel, offer: &Offer, enough: bool) -> (Direction, PathStats) {
     let load = load(offer);
     let schedule: LoadSchedule = load.schedule.clone();
-    let (near, far, clock) = MemLink::new(3, path, Model::default());
+    let (near, far, clock) = MemLink::new(3, path, PathModel::default());
     let near = Ticking { port: near, clock: clock.clone(), fails_at: None };
     let sizes = &load.traffic.sizes;
     let headers = load.headers().unwrap();
@@ -117,7 +117,7 @@ fn offer() -> Offer {
 
 #[test]
 fn a_clean_path_loses_nothing_and_has_its_own_delay() {
-    let path = Model { delay_ns: 2_500, ..Model::default() };
+    let path = PathModel { delay_ns: 2_500, ..PathModel::default() };
     let (direction, path) = over(path, &offer(), false);
     assert_eq!((direction.intended, direction.sent), (1_000, 1_000));
     assert_eq!((direction.received, direction.lost, direction.duplicates), (1_000, 0, 0));
@@ -131,7 +131,7 @@ fn a_clean_path_loses_nothing_and_has_its_own_delay() {
 
 #[test]
 fn losses_and_copies_are_those_of_the_path() {
-    let path = Model { delay_ns: 1_000, loss: 0.05, duplicate: 0.03, ..Model::default() };
+    let path = PathModel { delay_ns: 1_000, loss: 0.05, duplicate: 0.03, ..PathModel::default() };
     let (direction, path) = over(path, &offer(), false);
     assert!(path.lost > 10 && path.duplicated > 5, "seed 3: {path:?}");
     assert_eq!((direction.sent, direction.lost), (path.sent, path.lost));
@@ -142,7 +142,7 @@ fn losses_and_copies_are_those_of_the_path() {
 
 #[test]
 fn changed_frames_are_corrupted_and_lost_and_never_timed() {
-    let path = Model { corrupt: 0.05, ..Model::default() };
+    let path = PathModel { corrupt: 0.05, ..PathModel::default() };
     let (direction, path) = over(path, &offer(), false);
     assert_eq!(direction.sent, path.sent);
     // A changed bit may be one of those that say whose frame it is.
@@ -155,7 +155,7 @@ fn changed_frames_are_corrupted_and_lost_and_never_timed() {
 
 #[test]
 fn a_sender_that_is_told_to_stop_has_sent_less_than_was_intended() {
-    let (direction, path) = over(Model::default(), &offer(), true);
+    let (direction, path) = over(PathModel::default(), &offer(), true);
     assert_eq!(direction.intended, 1_000);
     assert!(direction.sent < 1_000, "{}", direction.sent);
     assert_eq!((direction.sent, direction.lost), (path.sent, 0));
@@ -164,7 +164,7 @@ fn a_sender_that_is_told_to_stop_has_sent_less_than_was_intended() {
 #[test]
 fn what_is_due_before_the_count_begins_is_sent_and_not_counted() {
     let offer = Offer { discard_ns: 5_000_000, ..offer() };
-    let (direction, path) = over(Model { loss: 0.05, ..Model::default() }, &offer, false);
+    let (direction, path) = over(PathModel { loss: 0.05, ..PathModel::default() }, &offer, false);
     assert_eq!(path.sent, 1_000);
     assert_eq!((direction.intended, direction.sent), (500, 500));
     assert_eq!(direction.received + direction.lost, 500);
@@ -175,7 +175,7 @@ fn what_is_due_before_the_count_begins_is_sent_and_not_counted() {
 fn a_port_that_cannot_send_ends_the_trial_with_its_reason() {
     let offer = offer();
     let load = load(&offer);
-    let (near, _far, clock) = MemLink::new(3, Model::default(), Model::default());
+    let (near, _far, clock) = MemLink::new(3, PathModel::default(), PathModel::default());
     let near = Ticking { port: near, clock, fails_at: Some(START + 1_000_000) };
     let (sizes, schedule) = (&load.traffic.sizes, load.schedule.clone());
     let generator =

@@ -6,7 +6,7 @@ use ring::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey, quic::AES_128
 use sonde_results::flow::TlsInfo;
 use sonde_wire::quic::{VERSION_1, VERSION_2};
 
-use super::super::initial::Keys;
+use super::super::initial::InitialKeys;
 use super::tls::browser;
 use super::*;
 
@@ -128,7 +128,7 @@ fn packets_of_the_standards() {
 /// RFC 9001, appendix A.2 and A.3: a server's packet is not opened with the client's keys.
 #[test]
 fn keys_of_the_client_only() {
-    let keys = Keys::client(VERSION_1, &IDENTIFIER).unwrap();
+    let keys = InitialKeys::client(VERSION_1, &IDENTIFIER).unwrap();
     let mut server = hex("cf000000010008f067a5502a4262b5004075c0d95a482cd0991cd25b0aac406a
          5816b6394100f37a1c69797554780bb38cc5a99f5ede4cf73c3ec2493a1839b3
          dbcba3f6ea46c5b7684df3548e7ddeb9c3bf9c73cc3f3bded74b562bfb19fb84
@@ -138,7 +138,7 @@ fn keys_of_the_client_only() {
     let mut client = initial(VERSION_1, 2, &hex(HELLO_FRAME), 1200);
     assert_eq!(keys.open(&mut client, 18).unwrap()[..245], hex(HELLO_FRAME));
     assert_eq!(keys.open(&mut [0; 30], 18), None);
-    assert!(Keys::client(0xFF00_001D, &IDENTIFIER).is_none());
+    assert!(InitialKeys::client(0xFF00_001D, &IDENTIFIER).is_none());
 }
 
 /// As browsers with large key shares send it: pieces out of order among PING and PADDING,

@@ -139,7 +139,7 @@ proptest! {
         reflector.handle_timeout(Time::from_nanos(now));
         let _ = reflector.poll_transmit(Time::from_nanos(now), &mut bytes);
         let _ = reflector.poll_timeout();
-        let _ = reflector.poll_record(&mut ReflectorRecord::default());
+        let _ = reflector.poll_record(&mut ReflectorInterval::default());
     }
 
     #[test]

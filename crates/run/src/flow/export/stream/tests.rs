@@ -5,7 +5,7 @@ use std::io::Read as _;
 use std::net::{TcpListener, TcpStream};
 
 use sonde_lab::{LinkOptions, Topology};
-use sonde_wire::ipfix::Messages;
+use sonde_wire::ipfix::MessageIter;
 
 use super::super::segments::tests::Folder;
 use super::super::templates::tests::{data, template};
@@ -77,7 +77,7 @@ impl Pair {
 /// The data messages' octets that tell them apart: their sequence numbers, which begin at 0
 /// with each connection.
 fn numbers(bytes: &[u8]) -> Vec<u32> {
-    let headers = Messages::new(bytes).map(|m| m.unwrap());
+    let headers = MessageIter::new(bytes).map(|m| m.unwrap());
     let data = headers.filter(|m| u16::from_be_bytes([m[16], m[17]]) >= 256);
     data.map(|m| u32::from_be_bytes([m[8], m[9], m[10], m[11]])).collect()
 }
