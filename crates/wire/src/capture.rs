@@ -1,11 +1,8 @@
 //! Capture files, whichever of the two formats: see [`crate::pcap`] and [`crate::pcapng`].
 
-pub(crate) mod byte_order;
-pub(crate) mod record;
-
 use crate::{pcap, pcapng};
 
-pub use self::record::{
+pub use crate::capture_record::{
     CaptureError, CaptureErrorKind, LINKTYPE_C_HDLC, LINKTYPE_ETHERNET, LINKTYPE_LINUX_SLL,
     LINKTYPE_LOOP, LINKTYPE_NULL, LINKTYPE_PPP, LINKTYPE_PPP_HDLC, LINKTYPE_RAW, Record, Skipped,
 };

@@ -6,7 +6,9 @@
 #![forbid(unsafe_code)]
 
 pub mod build;
+mod byte_order;
 pub mod capture;
+mod capture_record;
 pub mod checksum;
 pub mod dns;
 mod error;

@@ -2,8 +2,8 @@
 //! microseconds or nanoseconds; written in nanoseconds, little-endian.
 
 use crate::Error;
-use crate::capture::byte_order::ByteOrder;
-use crate::capture::record::{CaptureErrorKind, Record};
+use crate::byte_order::ByteOrder;
+use crate::capture_record::{CaptureErrorKind, Record};
 
 /// What the file header says.
 #[derive(Clone, Copy, Debug)]

@@ -4,8 +4,8 @@
 
 use core::ops::RangeInclusive;
 
-use crate::capture::byte_order::ByteOrder;
-use crate::capture::record::{CaptureError, CaptureErrorKind, Record, Skipped};
+use crate::byte_order::ByteOrder;
+use crate::capture_record::{CaptureError, CaptureErrorKind, Record, Skipped};
 
 /// What the blocks so far have said.
 #[derive(Clone, Debug)]

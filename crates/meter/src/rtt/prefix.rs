@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use sonde_wire::prefix::Prefix;
+
 /// A table of prefixes, each with or without an AS number.
 #[derive(Clone, Debug, Default)]
 pub struct PrefixTable {
@@ -43,11 +45,11 @@ impl PrefixTable {
             let mut fields = line.split_whitespace();
             let Some(prefix) = fields.next() else { continue };
             let at = |problem| PrefixFileError { line: i + 1, problem };
-            let (address, length) = parse_prefix(prefix).map_err(at)?;
+            let Prefix { address, bits: length } = parse_prefix(prefix).map_err(at)?;
             let asn = fields.next().map(parse_asn).transpose().map_err(at)?;
             if let Some(field) = fields.next() {
                 return Err(at(format!(
-                    "\"{word}\" follows the AS number: begin a comment with #"
+                    "\"{field}\" follows the AS number: begin a comment with #"
                 )));
             }
             let (family, address) = table.family_mut(address);
@@ -160,22 +162,14 @@ impl Entry {
     }
 }
 
-fn parse_prefix(text: &str) -> Result<(IpAddr, u8), String> {
-    let wanted = "write it like 192.0.2.0/24 or 2001:db8::/32";
-    let (address, length) =
-        text.split_once('/').ok_or_else(|| format!("\"{text}\" has no length: {wanted}"))?;
-    let ip: IpAddr =
-        address.parse().map_err(|_| format!("\"{address}\" is no address: {wanted}"))?;
-    let most = if ip.is_ipv4() { 32 } else { 128 };
-    let length = length
-        .parse()
-        .ok()
-        .filter(|&n| n <= most)
-        .ok_or_else(|| format!("\"{length}\" is no prefix length: give 0 to {most}"))?;
-    if aligned(ip) & !mask(length) != 0 {
-        return Err(format!("{text} has bits set beyond its length: clear them, or lengthen it"));
+/// A length has to be written: of a bare address it would be that of a single host.
+fn parse_prefix(text: &str) -> Result<Prefix, String> {
+    if !text.contains('/') {
+        return Err(format!(
+            "\"{text}\" has no length: write it like 192.0.2.0/24 or 2001:db8::/32"
+        ));
     }
-    Ok((ip, length))
+    text.parse().map_err(|problem| format!("\"{text}\": {problem}"))
 }
 
 fn parse_asn(text: &str) -> Result<u32, String> {
@@ -244,10 +238,10 @@ mod tests {
     fn an_error_names_its_line_and_what_to_write() {
         for (text, line, message) in [
             ("10.0.0.0/8\n\n10.0.0.0\n", 3, "no length"),
-            ("nonsense/8", 1, "no address"),
-            ("10.0.0.0/33", 1, "0 to 32"),
-            ("::/129", 1, "0 to 128"),
-            ("10.0.0.1/8", 1, "beyond its length"),
+            ("nonsense/8", 1, "not a prefix"),
+            ("10.0.0.0/33", 1, "not a prefix"),
+            ("::/129", 1, "not a prefix"),
+            ("10.0.0.1/8", 1, "bits set after the first 8"),
             ("#\n10.0.0.0/8 x1", 2, "AS number"),
             ("10.0.0.0/8 1 2", 1, "comment"),
             ("10.0.0.0/8 é", 1, "AS number"),

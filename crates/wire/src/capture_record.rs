@@ -1,4 +1,5 @@
-//! What readers of both formats give: packets, what was stepped over, errors, link types.
+//! What readers of pcap and pcapng have in common: packets, what was stepped over, errors, link
+//! types. [`crate::capture`] chooses the reader.
 
 use core::fmt;
 
