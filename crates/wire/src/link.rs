@@ -7,7 +7,7 @@ mod wlan;
 
 use self::link_type::{LINKTYPE_IEEE802_11, LINKTYPE_RAW_BSD, LINKTYPE_RAW_OPENBSD};
 use self::tags::step_over_llc;
-use crate::capture::record::{LINKTYPE_ETHERNET, LINKTYPE_RAW};
+use crate::capture_record::{LINKTYPE_ETHERNET, LINKTYPE_RAW};
 use crate::ethernet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_MPLS};
 use crate::field::u16_at;
 use crate::{Error, ethernet, tunnel};

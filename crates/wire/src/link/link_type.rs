@@ -1,6 +1,6 @@
 //! The links that are read, and their values in capture files (LINKTYPE_*, tcpdump.org).
 
-use crate::capture::record::{
+use crate::capture_record::{
     LINKTYPE_C_HDLC, LINKTYPE_ETHERNET, LINKTYPE_LINUX_SLL, LINKTYPE_LOOP, LINKTYPE_NULL,
     LINKTYPE_PPP, LINKTYPE_PPP_HDLC, LINKTYPE_RAW,
 };
