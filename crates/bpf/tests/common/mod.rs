@@ -9,12 +9,31 @@ pub mod xsk_socket;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::{Command, Stdio};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 /// Whether eBPF can be tested here; says why not.
 pub fn privileged(test: &str) -> bool {
     !sonde_lab::skip(test)
 }
+
+/// The name of a test for `--exact`, which is that of its path below the binary's own module.
+pub fn test_name(module: &str, test: &str) -> String {
+    let below = module.split_once("::").map_or("", |(_, below)| below);
+    format!("{below}::{test}")
+}
+
+/// Waits until no other test that takes a turn runs, and keeps them waiting.
+pub fn turn_alone() -> RwLockWriteGuard<'static, ()> {
+    TURN.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits until no test runs that wants to be alone. Others may run.
+pub fn turn_with_others() -> RwLockReadGuard<'static, ()> {
+    TURN.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+static TURN: RwLock<()> = RwLock::new(());
 
 /// Runs `f` on a thread in a network namespace that ends with the thread.
 pub fn in_namespace<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> T {
@@ -52,13 +71,14 @@ pub fn assert_detached(name: &str) {
     assert!(eventually(Duration::from_secs(20), || !xdp_attached(name)), "still on {name}");
 }
 
-/// Starts the test `attach_and_wait` of this binary in a namespace with a veth pair. Kills it once
-/// `attached`, and asserts that then nothing is attached any more.
-pub fn nothing_outlives_the_kill(attached: impl Fn() -> bool + Send + 'static) {
+/// Starts the test `attach_and_wait` of `module` (`module_path!()`) in a namespace with a veth pair.
+/// Kills it once `attached`, and asserts that then nothing is attached any more.
+pub fn nothing_outlives_the_kill(module: &str, attached: impl Fn() -> bool + Send + 'static) {
+    let victim = test_name(module, "attach_and_wait");
     in_namespace(move || {
         veth_pair(1500);
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--ignored", "--exact", "attach_and_wait"])
+            .args(["--ignored", "--exact", &victim])
             .stdout(Stdio::null())
             .spawn()
             .unwrap();

@@ -3,6 +3,8 @@
 
 use std::process::Command;
 
+use super::test_name;
+
 /// `include/uapi/linux/bpf.h`, `enum bpf_cmd`.
 pub const MAP_CREATE: u32 = 0;
 pub const PROG_LOAD: u32 = 5;
@@ -38,15 +40,15 @@ pub fn refuse_bpf(command: Option<u32>, errno: i32) {
     assert_eq!(rc, 0, "seccomp: {}", std::io::Error::last_os_error());
 }
 
-/// Runs the test of this name in a process of its own, once for each of so many cases;
-/// there, the index of the case.
-pub fn alone(test: &str, cases: usize) -> Option<usize> {
+/// Runs this test of `module` (`module_path!()`) in a process of its own, once for each of so many
+/// cases; there, the index of the case.
+pub fn alone(module: &str, test: &str, cases: usize) -> Option<usize> {
     if let Some(case) = std::env::var_os(CASE) {
         return Some(case.to_str().unwrap().parse().unwrap());
     }
     for case in 0..cases {
         let run = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", test, "--nocapture"])
+            .args(["--exact", &test_name(module, test), "--nocapture"])
             .env(CASE, case.to_string())
             .output()
             .unwrap();

@@ -1,12 +1,11 @@
 //! The load programs as functions: frames in, counts out, held against the same instruments
 //! in user space.
 
-mod common;
-
 use std::net::IpAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use common::{in_namespace, index, ip, privileged};
+use crate::common;
+use crate::common::{in_namespace, index, ip, privileged};
 use sonde_bpf::{
     Expected, FlowHeader, XdpAnalyser, XdpAnalyserConfig, XdpGenerator, XdpGeneratorConfig, XdpPace,
 };
@@ -428,5 +427,5 @@ fn a_killed_tester_leaves_nothing() {
     if !privileged("a_killed_tester_leaves_nothing") {
         return;
     }
-    common::nothing_outlives_the_kill(|| common::xdp_attached("va"));
+    common::nothing_outlives_the_kill(module_path!(), || common::xdp_attached("va"));
 }

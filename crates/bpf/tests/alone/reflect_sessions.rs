@@ -1,9 +1,7 @@
 //! The kernel reflector's table of sessions under two CPUs at once.
 
-mod common;
-
-use common::packet::{OUR_PORT, Request};
-use common::privileged;
+use crate::common::packet::{OUR_PORT, Request};
+use crate::common::{privileged, turn_alone};
 use sonde_bpf::{KernelReflector, KernelReflectorConfig};
 
 const XDP_TX: u32 = 3;
@@ -31,6 +29,7 @@ fn two_cpus_number_the_same_sessions() {
     if !privileged("two_cpus_number_the_same_sessions") {
         return;
     }
+    let _turn = turn_alone();
     let request = Request::v4();
     let reflector = KernelReflector::load(&KernelReflectorConfig {
         max_sessions: SESSIONS.into(),

@@ -2,13 +2,11 @@
 //! kernel's answers, the other one answers with the same octets, but for the two time stamps;
 //! so one may stand in for the other in the middle of a session.
 
-mod common;
-
 use std::net::IpAddr;
 
-use common::packet::{OUR_PORT, Request, base};
-use common::privileged;
-use common::rtt::both::Random;
+use crate::common::packet::{OUR_PORT, Request, base};
+use crate::common::privileged;
+use crate::common::rtt::both::Random;
 use sonde_bpf::{KernelReflector, KernelReflectorConfig};
 use sonde_meter::Instrument;
 use sonde_meter::stamp::{Reflector, ReflectorConfig};

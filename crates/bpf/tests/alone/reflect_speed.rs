@@ -1,16 +1,14 @@
 //! What one reflected packet costs.
 
-mod common;
-
-use common::packet::{Request, base};
-use common::privileged;
+use crate::common::packet::{Request, base};
+use crate::common::{privileged, turn_alone};
 use sonde_bpf::{Cost, KernelReflector, KernelReflectorConfig};
 
 const ROUNDS: usize = 15;
 const REPEAT: u32 = 100_000;
 
 /// Prints the figures; asserts only that every run reflected. Run it alone, in release:
-/// `cargo test --release -p sonde-bpf --test reflect_speed -- --ignored --nocapture`.
+/// `cargo test --release -p sonde-bpf --test alone reflect_speed -- --ignored --nocapture`.
 ///
 /// The cases take turns, so that a change in the machine's pace meets all of them.
 #[test]
@@ -19,6 +17,7 @@ fn nanoseconds_per_packet() {
     if !privileged("nanoseconds_per_packet") {
         return;
     }
+    let _turn = turn_alone();
     let cases = [
         ("stateful, 20,000 sessions, 150 octets", true, 20_000, 150),
         ("stateful, 1 session, 150 octets", true, 1, 150),

@@ -1,15 +1,13 @@
 //! The programs of passive RTT on veth: real connections are timed at every hook, other
 //! programs go on, and nothing stays attached.
 
-mod common;
-
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
-use common::rtt::{A, B, Segment};
-use common::{RawSocket, eventually, in_namespace, index, ip, privileged, veth_pair};
+use crate::common::rtt::{A, B, Segment};
+use crate::common::{RawSocket, eventually, in_namespace, index, ip, privileged, veth_pair};
 use sonde_bpf::{BpfError, RttAttachment, RttConfig, RttEvents, RttHook, RttProgram};
 use sonde_results::rtt::{RttKind, RttSample};
 

@@ -1,12 +1,10 @@
 //! The programs of passive RTT as functions: frames in, samples, flows and counters out.
 
-mod common;
-
 use std::sync::Barrier;
 use std::time::Duration;
 
-use common::privileged;
-use common::rtt::{A, B, MS, Segment, T0, echo};
+use crate::common::privileged;
+use crate::common::rtt::{A, B, MS, Segment, T0, echo};
 use sonde_bpf::{RttConfig, RttEvents, RttProgram, RttSide, RttTestPacket};
 use sonde_results::rtt::{EndReason, RttClass, RttFlow, RttKind, RttSample};
 

@@ -1,12 +1,10 @@
 //! The AF_XDP tap on real veth devices: it attaches, sorts packets, and never outlives
 //! its process.
 
-mod common;
-
 use std::time::Duration;
 
-use common::xsk_socket::XskSocket;
-use common::{
+use crate::common::xsk_socket::XskSocket;
+use crate::common::{
     RawSocket, assert_detached, eventually, in_namespace, index, nothing_outlives_the_kill,
     privileged, veth_pair, xdp_attached,
 };
@@ -214,5 +212,5 @@ fn nothing_stays_attached_after_kill_9() {
     if !privileged("nothing_stays_attached_after_kill_9") {
         return;
     }
-    nothing_outlives_the_kill(|| xdp_attached("vb"));
+    nothing_outlives_the_kill(module_path!(), || xdp_attached("vb"));
 }

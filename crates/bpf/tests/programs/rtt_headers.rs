@@ -1,12 +1,10 @@
 //! What stands below and around the packets that passive RTT times: the kernel's parser
 //! finds the same in every frame as that of `sonde-wire`, in whole and in damaged ones.
 
-mod common;
-
-use common::privileged;
-use common::rtt::both::{Both, Random};
-use common::rtt::layers::*;
-use common::rtt::{A, B, MS, Segment, T0};
+use crate::common::privileged;
+use crate::common::rtt::both::{Both, Random};
+use crate::common::rtt::layers::*;
+use crate::common::rtt::{A, B, MS, Segment, T0};
 use sonde_bpf::{RttProtocols, RttSide, RttTestPacket};
 use sonde_results::rtt::RttKind;
 

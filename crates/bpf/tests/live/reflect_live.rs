@@ -1,14 +1,12 @@
 //! The kernel reflector on veth: ordinary sockets get their replies, and nothing stays
 //! attached when its process is killed.
 
-mod common;
-
 use std::net::{SocketAddr, UdpSocket};
 use std::process::Command;
 use std::time::Duration;
 
-use common::packet::{OUR_PORT, base};
-use common::{
+use crate::common::packet::{OUR_PORT, base};
+use crate::common::{
     in_namespace, index, ip, nothing_outlives_the_kill, privileged, veth_pair, xdp_attached,
 };
 use sonde_bpf::{AttachMode, KernelReflector, KernelReflectorConfig, XskFilter, XskProgram};
@@ -91,5 +89,5 @@ fn nothing_stays_attached_after_kill_9() {
     if !privileged("nothing_stays_attached_after_kill_9") {
         return;
     }
-    nothing_outlives_the_kill(|| xdp_attached("vb"));
+    nothing_outlives_the_kill(module_path!(), || xdp_attached("vb"));
 }

@@ -1,15 +1,13 @@
 //! Kernels that lack something and hosts that refuse something: what can be measured is,
 //! and what cannot ends in an error that says what to do.
 
-mod common;
-
 use std::process::Command;
 
-use common::refuse::{
+use crate::common::refuse::{
     BTF_LOAD, LINK_CREATE, MAP_CREATE, OBJ_PIN, PROG_LOAD, PROG_TEST_RUN, alone, refuse_bpf,
 };
-use common::rtt::{MS, T0, echo};
-use common::{in_namespace, privileged, veth_pair};
+use crate::common::rtt::{MS, T0, echo};
+use crate::common::{in_namespace, privileged, veth_pair};
 use sonde_bpf::{BpfError, RttConfig, RttEvents, RttHook, RttProgram, RttSide};
 
 /// All programs, so that nothing is left out that the kernel might refuse.
@@ -55,7 +53,7 @@ fn what_the_kernel_refuses_is_named_with_what_to_do() {
     if !privileged(name) {
         return;
     }
-    let Some(case) = alone(name, cases.len()) else { return };
+    let Some(case) = alone(module_path!(), name, cases.len()) else { return };
     let (command, errno, advice) = cases[case];
     refuse_bpf(command, errno);
     let error = RttProgram::load(&config()).unwrap_err();
@@ -76,7 +74,7 @@ fn what_cannot_be_attached_or_pinned_is_named_too() {
     if !privileged(name) {
         return;
     }
-    let Some(case) = alone(name, 2) else { return };
+    let Some(case) = alone(module_path!(), name, 2) else { return };
     in_namespace(move || {
         let (a, _) = veth_pair(1500);
         let mut program = RttProgram::load(&config()).unwrap();
@@ -99,7 +97,7 @@ fn a_kernel_that_does_not_describe_its_types_will_do() {
     if !privileged(name) {
         return;
     }
-    if alone(name, 1).is_none() {
+    if alone(module_path!(), name, 1).is_none() {
         return;
     }
     // SAFETY: affects this thread alone, and the commands that it starts.
@@ -118,7 +116,7 @@ fn no_limit_needs_to_be_raised() {
     if !privileged(name) {
         return;
     }
-    if alone(name, 1).is_none() {
+    if alone(module_path!(), name, 1).is_none() {
         return;
     }
     let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };

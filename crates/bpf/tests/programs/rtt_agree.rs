@@ -1,14 +1,12 @@
 //! The kernel's matcher and the one of `sonde-meter` were written apart, from one page of
 //! rules. The same packets go through both: each is the other's oracle.
 
-mod common;
-
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use common::privileged;
-use common::rtt::both::{Both, Random};
-use common::rtt::{A, B, MS, Segment, T0, echo, udp};
+use crate::common::privileged;
+use crate::common::rtt::both::{Both, Random};
+use crate::common::rtt::{A, B, MS, Segment, T0, echo, udp};
 use sonde_bpf::{RttConfig, RttEvents, RttGroupBy, RttProtocols, RttSide, RttTestPacket};
 use sonde_meter::rtt::{Config, PrefixTable};
 

@@ -1,14 +1,12 @@
 //! The unified header as the kernel makes it, held against that of `sonde-wire`: the same
 //! frames, octet by octet the same 64 octets, or the same reason for having none.
 
-mod common;
-
 use std::path::Path;
 
-use common::privileged;
-use common::rtt::both::Random;
-use common::rtt::layers::*;
-use common::rtt::{A, Segment};
+use crate::common::privileged;
+use crate::common::rtt::both::Random;
+use crate::common::rtt::layers::*;
+use crate::common::rtt::{A, Segment};
 use sonde_bpf::flow::{REASONS, RECORD_LEN};
 use sonde_bpf::{FlowInput, FlowInterface, FlowProgram, FlowRing};
 use sonde_wire::Error;

@@ -2,12 +2,10 @@
 //! packet, in the driver's hook it does not. The flow's VLAN is the same, and the same as
 //! `sonde-wire` finds in the whole frame.
 
-mod common;
-
 use std::time::Duration;
 
-use common::rtt::layers::{ICMP, Layer, QINQ, VLAN, echo, ethernet, tagged, v4};
-use common::{RawSocket, eventually, in_namespace, privileged, veth_pair};
+use crate::common::rtt::layers::{ICMP, Layer, QINQ, VLAN, echo, ethernet, tagged, v4};
+use crate::common::{RawSocket, eventually, in_namespace, privileged, veth_pair};
 use sonde_bpf::{RttConfig, RttEvents, RttHook, RttProgram};
 use sonde_wire::flow::{LinkType, parse};
 

@@ -1,14 +1,15 @@
 //! The stamper on real veth devices: which points each kind of sender and receiver
 //! passes, that the stamps are of the right packets and in order, and that nothing stays.
 
-mod common;
-
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::packet::{OUR_PORT, Request};
-use common::xsk_socket::XskSocket;
-use common::{RawSocket, eventually, in_namespace, index, ip, privileged, veth_pair};
+use crate::common::packet::{OUR_PORT, Request};
+use crate::common::xsk_socket::XskSocket;
+use crate::common::{
+    RawSocket, eventually, in_namespace, index, ip, privileged, test_name, turn_with_others,
+    veth_pair,
+};
 use libbpf_rs::libbpf_sys as sys;
 use sonde_bpf::StampPoint::{HandedOver, Redirected, Released, TcEgress, TcIngress};
 use sonde_bpf::{AttachMode, BpfError, PacketStamp, StampPoint, Stamper, XskFilter, XskProgram};
@@ -59,6 +60,7 @@ fn a_probe_is_stamped_at_tc_and_when_the_driver_lets_go() {
     if !privileged("a_probe_is_stamped_at_tc_and_when_the_driver_lets_go") {
         return;
     }
+    let _turn = turn_with_others();
     for bypass in [false, true] {
         in_namespace(move || {
             let (a, b) = veth_pair(1500);
@@ -91,6 +93,7 @@ fn a_reply_is_stamped_at_tc() {
     if !privileged("a_reply_is_stamped_at_tc") {
         return;
     }
+    let _turn = turn_with_others();
     in_namespace(|| {
         let (a, b) = veth_pair(1500);
         let (near, far) = (RawSocket::open(a), RawSocket::open(b));
@@ -115,6 +118,7 @@ fn a_reply_into_an_af_xdp_socket_is_stamped_after_its_own_stamp() {
     if !privileged("a_reply_into_an_af_xdp_socket_is_stamped_after_its_own_stamp") {
         return;
     }
+    let _turn = turn_with_others();
     for request in requests() {
         in_namespace(move || {
             let (a, b) = veth_pair(1500);
@@ -149,6 +153,7 @@ fn other_packets_are_not_stamped() {
     if !privileged("other_packets_are_not_stamped") {
         return;
     }
+    let _turn = turn_with_others();
     in_namespace(|| {
         let (a, b) = veth_pair(1500);
         let _far = tap(b, 1);
@@ -191,6 +196,7 @@ fn a_full_log_counts_what_it_cannot_hold() {
     if !privileged("a_full_log_counts_what_it_cannot_hold") {
         return;
     }
+    let _turn = turn_with_others();
     in_namespace(|| {
         let (a, b) = veth_pair(1500);
         let (near, far) = (RawSocket::open(a), RawSocket::open(b));
@@ -209,6 +215,7 @@ fn bad_settings_are_refused_with_a_reason() {
     if !privileged("bad_settings_are_refused_with_a_reason") {
         return;
     }
+    let _turn = turn_with_others();
     in_namespace(|| {
         let (a, _) = veth_pair(1500);
         assert!(matches!(Stamper::attach(a, 0, 1), Err(BpfError::Config(_))));
@@ -250,6 +257,7 @@ fn nothing_stays_attached() {
     if !privileged("nothing_stays_attached") {
         return;
     }
+    let _turn = turn_with_others();
     in_namespace(|| {
         let (a, _) = veth_pair(1500);
         // Two live side by side.
@@ -260,7 +268,7 @@ fn nothing_stays_attached() {
         assert!(eventually(LIMIT, || attached_at_both(a) == (0, 0)));
 
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--ignored", "--exact", "attach_and_wait"])
+            .args(["--ignored", "--exact", &test_name(module_path!(), "attach_and_wait")])
             .stdout(Stdio::null())
             .spawn()
             .unwrap();

@@ -1,10 +1,9 @@
 //! The router in XDP as a function: a frame in, a verdict and the frame out, by the routes of
 //! a namespace made for it.
 
-mod common;
-
-use common::packet::Request;
-use common::{in_namespace, index, ip, privileged, veth_pair};
+use crate::common;
+use crate::common::packet::Request;
+use crate::common::{in_namespace, index, ip, privileged, veth_pair};
 use sonde_bpf::{ForwardCounters, ForwardPort, Forwarder};
 
 const XDP_DROP: u32 = 1;

@@ -2,14 +2,13 @@
 //! what is lost, and never outlive their process. What a record holds is tested in
 //! `flow_feature.rs`.
 
-mod common;
-
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use common::rtt::{A, B};
-use common::xsk_socket::XskSocket;
-use common::{
+use crate::common;
+use crate::common::rtt::{A, B};
+use crate::common::xsk_socket::XskSocket;
+use crate::common::{
     RawSocket, assert_detached, eventually, in_namespace, index, ip, nothing_outlives_the_kill,
     privileged, veth_pair, xdp_attached,
 };
@@ -360,5 +359,5 @@ fn nothing_stays_attached_after_kill_9() {
     if !privileged("nothing_stays_attached_after_kill_9") {
         return;
     }
-    nothing_outlives_the_kill(|| xdp_attached("vb"));
+    nothing_outlives_the_kill(module_path!(), || xdp_attached("vb"));
 }

@@ -1,13 +1,12 @@
 //! The kernel reflector as a function: a frame in, a verdict and a frame out, each reply
 //! held against one built from the RFCs.
 
-mod common;
-
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use common::packet::{OUR_PORT, Request, base, padding_tlv, udp_checksum};
-use common::{RawSocket, in_namespace, ip, privileged, veth_pair};
+use crate::common;
+use crate::common::packet::{OUR_PORT, Request, base, padding_tlv, udp_checksum};
+use crate::common::{RawSocket, in_namespace, ip, privileged, veth_pair};
 use sonde_bpf::{
     AttachMode, BpfError, KernelReflector, KernelReflectorConfig, XskFilter, XskProgram,
 };

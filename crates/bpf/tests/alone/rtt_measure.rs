@@ -1,9 +1,7 @@
 //! The measurement of what packets cost is one of what it says: it refuses to give a figure
 //! where the packets were not seen, tracked or sampled as they should have been.
 
-mod common;
-
-use common::privileged;
+use crate::common::{privileged, turn_alone};
 use sonde_bpf::{BpfError, RttBench, RttConfig, RttProgram, RttTraffic};
 
 fn bench(traffic: RttTraffic, ipv6: bool, samples: bool) -> Result<(), BpfError> {
@@ -19,6 +17,7 @@ fn each_kind_of_traffic_is_what_it_says() {
     if !privileged("each_kind_of_traffic_is_what_it_says") {
         return;
     }
+    let _turn = turn_alone();
     // Each kind without a sample over one IP, and with over the other.
     for (traffic, ipv6) in
         [(RttTraffic::Tcp, false), (RttTraffic::Dns, true), (RttTraffic::QuicShort, false)]
@@ -40,6 +39,7 @@ fn a_table_too_small_gives_no_figure() {
     if !privileged("a_table_too_small_gives_no_figure") {
         return;
     }
+    let _turn = turn_alone();
     let config = RttConfig { flows: 64, xdp: false, ..RttConfig::default() };
     let bench = RttBench {
         ipv6: false,

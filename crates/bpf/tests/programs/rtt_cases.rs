@@ -2,11 +2,9 @@
 //! ports used again, copies of mirror ports, clocks that do not tick, paths that change. Each
 //! is shown to both matchers, which must find the same, and what a perfect monitor would.
 
-mod common;
-
-use common::privileged;
-use common::rtt::both::Both;
-use common::rtt::{A, B, MS, Segment, T0};
+use crate::common::privileged;
+use crate::common::rtt::both::Both;
+use crate::common::rtt::{A, B, MS, Segment, T0};
 use sonde_bpf::{RttSide, RttTestPacket};
 use sonde_results::rtt::{RttClass, RttKind, RttSample};
 

@@ -1,17 +1,17 @@
 //! What is attached to interfaces and what is left of it: on a kernel without tcx links,
 //! after `pin`, and when the process is killed.
 
-mod common;
-
 use std::io::{BufRead, BufReader};
 use std::os::fd::{FromRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::refuse::{LINK_CREATE, refuse_bpf};
-use common::rtt::{A, Segment};
-use common::{RawSocket, eventually, in_namespace, index, ip, privileged, veth_pair};
+use crate::common::refuse::{LINK_CREATE, refuse_bpf};
+use crate::common::rtt::{A, Segment};
+use crate::common::{
+    RawSocket, eventually, in_namespace, index, ip, privileged, test_name, veth_pair,
+};
 use libbpf_rs::libbpf_sys as sys;
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use sonde_bpf::{BpfError, RttAttachment, RttConfig, RttEvents, RttHook, RttProgram};
@@ -245,7 +245,7 @@ fn nothing_stays_attached_when_the_process_is_killed() {
     in_namespace(move || {
         let (a, b) = veth_pair(1500);
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", name, "--nocapture"])
+            .args(["--exact", &test_name(module_path!(), name), "--nocapture"])
             .env(HOLD_ON, "1")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -1,11 +1,9 @@
 //! Pings, DNS and QUIC as lossy paths, mirror ports and the loopback show them: both matchers
 //! over the same packets, with the right values.
 
-mod common;
-
-use common::privileged;
-use common::rtt::both::Both;
-use common::rtt::{A, B, MS, Segment, T0, echo, udp};
+use crate::common::privileged;
+use crate::common::rtt::both::Both;
+use crate::common::rtt::{A, B, MS, Segment, T0, echo, udp};
 use sonde_bpf::{RttSide, RttTestPacket};
 use sonde_results::rtt::RttKind;
 
