@@ -5,7 +5,7 @@
     python3 tests/interop/scapy_stamp.py check      fail if the checked-in ones differ
 
 Needs scapy (`pip install scapy`). The values of a packet and the octets that scapy
-makes of them stand on one line; crates/wire/tests/scapy_stamp.rs writes and reads
+makes of them stand on one line; crates/wire/tests/golden/scapy_stamp.rs writes and reads
 the same packets. scapy knows the TLV container, not what is in the TLVs.
 """
 

@@ -6,7 +6,7 @@ use sonde_wire::ErrorEstimate;
 use sonde_wire::stamp::{BASE_LEN, ReflectorPacket, ReflectorRepr, SenderPacket, SenderRepr};
 use sonde_wire::tlv::{Flags, Tlvs, TlvsMut, Writer};
 
-const FIXTURES: &str = include_str!("fixtures/scapy_stamp.txt");
+const FIXTURES: &str = include_str!("../fixtures/scapy_stamp.txt");
 
 /// One line: the values by name, and the octets.
 struct Fixture {

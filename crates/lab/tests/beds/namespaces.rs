@@ -94,7 +94,7 @@ fn a_sweep_removes_what_a_killed_process_left_and_nothing_else() {
         return;
     }
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "build_a_lab_and_wait", "--ignored", "--nocapture"])
+        .args(["--exact", "namespaces::build_a_lab_and_wait", "--ignored", "--nocapture"])
         .env(CHILD, "1")
         .stdout(Stdio::piped())
         .stdin(Stdio::piped())
