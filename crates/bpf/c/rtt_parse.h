@@ -344,7 +344,12 @@ static __always_inline enum parsed step_over_extensions(struct frame *f, struct 
 	return PARSED;
 }
 
-/* `gso`: the skb is several segments, and IP's length may be that of one or of all. */
+/* IP a second time: `read_ip` of tunnel.h copies each header by a helper call, so that it may lie
+ * behind the linear part. Every packet comes here, so here IP is read where it lies, without a call
+ * and without a copy. What a length and an extension header mean is in tunnel.h for both.
+ *
+ * `gso`: the skb is several segments, and IP's length may be that of one or of all.
+ */
 static __always_inline enum parsed parse_ipv4(struct frame *f, struct rtt_packet *p, bool gso)
 {
 	struct iphdr *ip = f->next;
@@ -356,10 +361,8 @@ static __always_inline enum parsed parse_ipv4(struct frame *f, struct rtt_packet
 	if (lacks(f, ip + 1))
 		return SHORT;
 	header = ip->ihl * 4;
-	length = bpf_ntohs(ip->tot_len);
 	room = f->len - offset(f, f->next);
-	if (gso || length == 0) /* 0: as segmentation offload leaves it */
-		length = room;
+	length = ipv4_length(ip, room, gso);
 	if (ip->version != 4 || header < sizeof(*ip) || length < header || room < header)
 		return BAD;
 	fragment = bpf_ntohs(ip->frag_off);
@@ -395,14 +398,10 @@ static __always_inline enum parsed parse_ipv6(struct frame *f, struct rtt_packet
 
 	if (lacks(f, ip + 1))
 		return SHORT;
-	length = bpf_ntohs(ip->payload_len);
 	room = f->len - offset(f, f->next);
 	if (ip->version != 6 || room < sizeof(*ip))
 		return BAD;
-	room -= sizeof(*ip);
-	/* A jumbogram (RFC 2675), or as segmentation offload leaves it. */
-	if (gso || (length == 0 && (ip->nexthdr == IPPROTO_HOPOPTS || room > 0xffff)))
-		length = room;
+	length = ipv6_length(ip, room - sizeof(*ip), gso);
 	p->ip_len = length + sizeof(*ip);
 	p->identity = 0;
 	p->tos = bpf_ntohl(*(__be32 *)ip) >> 20;

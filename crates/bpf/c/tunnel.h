@@ -88,6 +88,25 @@ static __always_inline int walk_extensions(void *ctx, bool xdp, struct walk *w)
 	return 0;
 }
 
+/* Octets of an IPv4 packet where `room` are left. 0: as segmentation offload leaves it. */
+static __always_inline __u32 ipv4_length(const struct iphdr *ip, __u32 room, bool gso)
+{
+	__u32 total = bpf_ntohs(ip->tot_len);
+
+	return gso || total == 0 ? room : total;
+}
+
+/* Octets behind IPv6's fixed header where `room` are left. 0: a jumbogram (RFC 2675; no packet here
+ * is as long as one says it is), or as segmentation offload leaves it.
+ */
+static __always_inline __u32 ipv6_length(const struct ipv6hdr *ip, __u32 room, bool gso)
+{
+	__u32 length = bpf_ntohs(ip->payload_len);
+
+	return gso || (length == 0 && (room > 0xffff || ip->nexthdr == IPPROTO_HOPOPTS)) ? room :
+											   length;
+}
+
 static __always_inline int read_ipv4(void *ctx, bool xdp, const struct below *b,
 				     struct ip_layer *ip)
 {
@@ -99,9 +118,7 @@ static __always_inline int read_ipv4(void *ctx, bool xdp, const struct below *b,
 	if (h.version != 4)
 		return WIRE_VERSION;
 	header = h.ihl * 4;
-	total = bpf_ntohs(h.tot_len);
-	if (b->gso || total == 0) /* as segmentation offload leaves it */
-		total = b->end - b->at;
+	total = ipv4_length(&h, b->end - b->at, b->gso);
 	if (header < sizeof(h) || total < header || total > LONGEST_UNSTATED)
 		return WIRE_LENGTH;
 	ip->source[0] = 0;
@@ -127,19 +144,13 @@ static __always_inline int read_ipv6(void *ctx, bool xdp, const struct below *b,
 {
 	struct ipv6hdr h;
 	__u64 *address = (void *)&h.saddr;
-	__u32 length, room;
+	__u32 length;
 
 	if (!load(ctx, xdp, b, b->at, &h, sizeof(h)))
 		return WIRE_TRUNCATED;
 	if (h.version != 6)
 		return WIRE_VERSION;
-	length = bpf_ntohs(h.payload_len);
-	room = b->end - b->at - sizeof(h);
-	/* A jumbogram (RFC 2675; no packet here is as long as one says it is), or as
-	 * segmentation offload leaves it.
-	 */
-	if (b->gso || (length == 0 && (room > 0xffff || h.nexthdr == IPPROTO_HOPOPTS)))
-		length = room;
+	length = ipv6_length(&h, b->end - b->at - sizeof(h), b->gso);
 	if (length > LONGEST_UNSTATED)
 		return WIRE_LENGTH;
 	ip->source[0] = address[0];
