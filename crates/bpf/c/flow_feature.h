@@ -55,8 +55,8 @@ struct flow_ring {
 
 const volatile __u32 workers;
 const volatile __u32 ring_order; /* a ring has 2^ring_order slots */
-/* Slots that may be taken: fewer than there are by one for each processor, each of
- * which may take one more between its look at the ring and its step.
+/* Slots that may be taken: one less than there are for each processor. Each may take one more
+ * between its look at the ring and its step.
  */
 const volatile __u32 ring_room;
 const volatile __u64 seed[4]; /* the last two odd */

@@ -156,9 +156,9 @@ __noinline int flow_parse(struct xdp_md *ctx, struct feature *f, bool raw)
 	return 0;
 }
 
-/* What nearly every packet is: Ethernet with one tag at most, IPv4 or IPv6 without options
- * or fragments, TCP or UDP, in one piece and without a contradiction. It goes from the
- * frame to its slot in one step. False: for `flow_parse`.
+/* What nearly every packet is: Ethernet with one tag at most, IPv4 or IPv6 without options or
+ * fragments, TCP or UDP. It is in one piece and without a contradiction. It goes from the frame to
+ * its slot in one step. False: for `flow_parse`.
  */
 static __always_inline bool quick(struct xdp_md *ctx, __u32 point)
 {

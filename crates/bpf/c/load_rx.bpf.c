@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* The analyser of test frames at the port where they arrive: counts each frame once, finds
- * what was lost, repeated, overtaken or changed, and keeps the distributions of latency and
- * its variation. What is no test frame goes on to the kernel.
+/* The analyser of test frames at the port where they arrive: counts each frame once, and finds what
+ * was lost, repeated, overtaken or changed. It keeps the distributions of latency and its
+ * variation. What is no test frame goes on to the kernel.
  *
  * A receive queue is emptied by one processor at a time, and has a state of its own: so
  * nothing here waits for anybody. What the queues share is said where it is declared.
@@ -110,8 +110,8 @@ SHARED(load_streams, struct load_stream, STREAMS);
 /* Two queues can overwrite each other's entries: then a difference is missing. */
 SHARED(load_recent, struct load_recent, RECENT);
 
-/* A frame with the mark and a wrong digest is one of ours that was changed if it looks like
- * one; one in 256 of all others has that octet, too.
+/* A frame with the mark and a wrong digest is one of ours that was changed if it looks like one.
+ * One in 256 of all others has that octet, too.
  */
 static __always_inline bool looks_like_ours(struct xdp_md *ctx)
 {

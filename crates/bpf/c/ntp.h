@@ -12,9 +12,9 @@
 #define NSEC 1000000000ULL
 #define NTP_UNIX 2208988800ULL /* 1900 to 1970, s */
 
-/* Seconds and the rest, without a 64-bit division (tens of cycles, twice a packet).
- * 2305843009 is 2^61 / 10^9 rounded down; what is lost, in the shift and in the
- * rounding, is less than one second until 2106, so one correction suffices.
+/* Seconds and the rest, without a 64-bit division (tens of cycles, twice a packet). 2305843009 is
+ * 2^61 / 10^9 rounded down. What is lost, in the shift and in the rounding, is less than one second
+ * until 2106, so one correction suffices.
  */
 static __always_inline __u64 split(__u64 ns, __u64 *rest)
 {

@@ -464,9 +464,9 @@ static __always_inline int reflect(struct xdp_md *ctx)
 	sum += (__u64)ports[0] + ports[1] + udp_len;
 	count(REFLECTED);
 
-	/* RFC 8762, 4.3: stateful counts its own replies, stateless copies. This late,
-	 * because the CPU has then fetched the session while it did the rest: an atomic
-	 * addition waits for its cache line, and everything after waits for it.
+	/* RFC 8762, 4.3: stateful counts its own replies, stateless copies. This late, because the
+	 * CPU has then fetched the session while it did the rest. An atomic addition waits for its
+	 * cache line, and everything after waits for it.
 	 */
 	seq = session ? bpf_htonl(__sync_fetch_and_add(&session->sent, 1)) : req.seq;
 	s->seq = seq;

@@ -59,8 +59,8 @@ static __always_inline int bench_packet(struct __sk_buff *skb, int version, bool
 		w[1] = bpf_htonl(length << 16);
 		w[2] = bpf_htonl(first);
 	} else {
-		/* Without samples: one TSval waits for its echo, as in a flow that sends more in
-		 * a tick of its clock, and an octet is never acknowledged.
+		/* Without samples: one TSval waits for its echo, as in a flow that sends more in a
+		 * tick of its clock. An octet is never acknowledged.
 		 */
 		__u32 seq = round * BENCH_DATA, acked = seq + BENCH_DATA - !bench_samples;
 		__u32 value = bench_samples ? round << 10 : round < 3 ? round : 1 << 24;

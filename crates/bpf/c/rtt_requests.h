@@ -3,7 +3,7 @@
  * for all flows. An entry is found by the flow and the identifier, so any count may be in
  * flight, and one without an answer blocks no other.
  *
- * A request's own flow is locked, but another flow's may share its set: an entry is taken by
+ * A request's own flow is locked, but another flow's may share its set. An entry is taken by
  * comparing and exchanging its word, and who has it writes the rest.
  */
 #ifndef SONDE_RTT_REQUESTS_H

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* The flow table: buckets of eight flows, a lock each.
  *
- * The tags of a bucket fill one cache line, and so a flow is found with two misses. A
- * full bucket gives up a closed flow, an idle one, or one that nobody has answered: a
- * flood of connection requests pushes out its own, never an established flow.
+ * The tags of a bucket fill one cache line, and so a flow is found with two misses. A full bucket
+ * gives up a closed flow, an idle one, or one that nobody has answered. So a flood of connection
+ * requests pushes out its own, never an established flow.
  */
 #ifndef SONDE_RTT_TABLE_H
 #define SONDE_RTT_TABLE_H

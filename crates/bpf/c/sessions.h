@@ -11,9 +11,9 @@
  * empty again, so a search stops at the first empty slot. Insertions are serialised by one lock;
  * lookups take none.
  *
- * A sender that has asked once is a newcomer and becomes a session by its second request.
- * Newcomers make room for newcomers, the oldest first; a session is never taken from its
- * sender, so that a flood of invented sources cannot restart anyone's sequence numbers.
+ * A sender that has asked once is a newcomer and becomes a session by its second request. Newcomers
+ * make room for newcomers, the oldest first. A session is never taken from its sender, so that a
+ * flood of invented sources cannot restart anyone's sequence numbers.
  */
 #ifndef SONDE_SESSIONS_H
 #define SONDE_SESSIONS_H
@@ -154,9 +154,9 @@ __noinline __u64 add_session(__u64 id, __u32 now, __u16 generation, __u32 sequen
 }
 
 /* Files the sequence number and time of a session's next request. Whether its sender has begun anew
- * (RFC 8762, 4.3): its sequence numbers have, and this is later than its last request, so that it is
- * no late or doubled one of the beginning. Where time stamps never change, sequence number 0
- * has to do. As `Order::next` of crates/meter/src/stamp/reflector/loops.rs.
+ * (RFC 8762, 4.3): its sequence numbers have, and this is later than its last request. So it is no
+ * late or doubled one of the beginning. Where time stamps never change, sequence number 0 has to
+ * do. As `Order::next` of crates/meter/src/stamp/reflector/loops.rs.
  */
 static __always_inline bool begins_anew(struct session *s, __u32 sequence, __u32 sender_time)
 {

@@ -2,8 +2,8 @@
 /* The AF_XDP tap: takes the packets of one instrument, stamps them, and leaves
  * all other traffic to the kernel, untouched.
  *
- * The stamps lie in the 24 octets before the frame (`struct stamp`), where a reader
- * of the AF_XDP buffer finds them without another map or ring.
+ * The stamps lie in the 24 octets before the frame (`struct stamp`). A reader of the AF_XDP buffer
+ * finds them there without another map or ring.
  */
 #include "meta.h"
 #include "parse.h"

@@ -119,8 +119,8 @@ impl FlowProgram {
         Self::load_as(input, interfaces, true)
     }
 
-    /// Loads the program and attaches it to all the interfaces in this network namespace:
-    /// in the driver; if `generic` is allowed, where that cannot be had in the generic
+    /// Loads the program and attaches it to all the interfaces in this network namespace. It goes
+    /// into the driver, or where that cannot be had and `generic` is allowed, into the generic
     /// hook. Returns the mode of each.
     ///
     /// # Errors

@@ -13,10 +13,10 @@
 //! Limits to know about. A VLAN tag that the card (or a veth whose
 //! peer has `txvlan` on) keeps beside the packet is invisible to XDP.
 //!
-//! On veth ([`KernelReflectorConfig::veth`]) replies leave by a redirect to the interface
-//! itself: `XDP_TX` would leave them in the ring of a peer without an XDP program (seen on
-//! Linux 6.18). The peer must still run NAPI: GRO on (`ethtool -K PEER gro on`), or an
-//! XDP program. Generic mode needs nothing of the peer.
+//! On veth ([`KernelReflectorConfig::veth`]) replies leave by a redirect to the interface itself.
+//! `XDP_TX` would leave them in the ring of a peer without an XDP program (seen on Linux 6.18). The
+//! peer must still run NAPI: GRO on (`ethtool -K PEER gro on`), or an XDP program. Generic mode
+//! needs nothing of the peer.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::mem::MaybeUninit;

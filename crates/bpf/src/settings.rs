@@ -1,7 +1,7 @@
 //! The reflector's settings, shared with the running program through a mapped page.
 //!
-//! A map update would copy the bytes with no promise about order; the program must never
-//! see half of a time offset, so each field is stored in one piece.
+//! A map update would copy the bytes with no promise about order. The program must never see half
+//! of a time offset, so each field is stored in one piece.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};

@@ -25,10 +25,10 @@ pub enum StampPoint {
     /// A probe at tc egress, shortly before the driver gets it. Senders that bypass the
     /// queueing layer (`af_packet`) or the stack (AF_XDP) do not pass here.
     TcEgress,
-    /// A probe when virtual Ethernet has put it into its peer's queue and asks for the queue
-    /// to be emptied: the tracepoint `softirq_raise`, the last time on that processor before
-    /// [`Self::Released`]. A packet that finds the emptying under way has no such stamp, or
-    /// that of whatever else had it raised: rare, and wrong.
+    /// A probe when virtual Ethernet has put it into its peer's queue and asks for the queue to be
+    /// emptied. It is the tracepoint `softirq_raise`, the last time on that processor before
+    /// [`Self::Released`]. A packet that finds the emptying under way has no such stamp, or that of
+    /// whatever else had it raised: rare, and wrong.
     HandedOver,
     /// A probe when the driver lets go of it: the tracepoint `consume_skb`. All senders.
     /// Where somebody has been given a copy (tcpdump, or the receiver's stack), its end is

@@ -43,8 +43,8 @@ impl Host {
         run(&all)
     }
 
-    /// Runs `work` in a thread of its own inside this namespace, and waits for it: the
-    /// sockets that it opens and the interfaces that it names are this host's.
+    /// Runs `work` in a thread of its own inside this namespace, and waits for it. The sockets that
+    /// it opens and the interfaces that it names are this host's.
     pub fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, LabError> {
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| self.enter().map(|()| work()));

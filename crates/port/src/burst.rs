@@ -12,7 +12,7 @@ pub struct FrameDesc {
     pub len: usize,
     /// Length it had before the engine cut it; else `len`.
     pub wire_len: usize,
-    /// Octets of payload of each packet, but for the last, that the kernel joined to the frame or
+    /// Octets of payload of each packet, but for the last, that the kernel joined to this frame or
     /// will cut it into (GRO, LRO, TSO). 0: it is one packet, or the engine does not know.
     pub segment: u16,
     pub stamp: Stamp,

@@ -311,9 +311,9 @@ impl Awaited {
 
     /// The next asked-for packet was refused with this error.
     pub fn refused(&mut self, error: &io::Error) {
-        // Routing, address and link errors come before the kernel gives the packet an id; a
-        // full queue and a packet filter refuse one that already has its id. An id
-        // that we chose is passed over alike: the later packets of the batch carry theirs.
+        // Routing, address and link errors come before the kernel gives the packet an id. A full
+        // queue and a packet filter refuse one that already has its id. An id that we chose is
+        // passed over alike: the later packets of the batch carry theirs.
         let numbered = matches!(error.raw_os_error(), Some(libc::ENOBUFS | libc::EPERM));
         if self.chosen || numbered {
             self.next = self.next.wrapping_add(1);

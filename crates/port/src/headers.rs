@@ -149,7 +149,7 @@ impl HeaderPort {
     }
 
     /// Sleeps until there are packets or `until` has come by steady time, in steps of a
-    /// millisecond: the program wakes nobody, so that receiving packets costs no wake-ups.
+    /// millisecond. The program wakes nobody, so receiving packets costs no wake-ups.
     pub fn wait(&mut self, until: Time) {
         loop {
             let left = until - steady_now();

@@ -181,8 +181,8 @@ fn open_once(engine: Engine, spec: &OpenSpec) -> Result<Box<dyn Port>, PortError
     })
 }
 
-/// Opens `engine` to see everything that passes one interface, by as many ports as there
-/// are workers, each for a thread of its own: it must be [`PortMode::Watch`].
+/// Opens `engine` to see everything that passes one interface, by as many ports as there are
+/// workers, each for a thread of its own. The mode must be [`PortMode::Watch`].
 ///
 /// [`Engine::AfPacket`] gives every packet to the port that its two addresses belong to,
 /// whoever of them sends. [`Engine::AfXdp`] gives each port its share of the interface's

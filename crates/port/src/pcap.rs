@@ -25,9 +25,9 @@ use crate::{Caps, FrameDesc, Port, PortError, PortStats, RxBurst, TxBurst, TxDes
 
 /// A capture file being replayed.
 ///
-/// Every frame begins with an Ethernet header: packets of raw IP and Linux cooked
-/// captures are given one with zero addresses, those of other link types are counted
-/// as `rx_invalid`. A frame cut by the capture's snap length stays as short as it is.
+/// Every frame begins with an Ethernet header. Packets of raw IP and Linux cooked captures are
+/// given one with zero addresses. Those of other link types are counted as `rx_invalid`. A frame
+/// cut by the capture's snap length stays as short as it is.
 pub struct PcapPort {
     // Both borrow from `_mapping`; declared, and so dropped, before it.
     reader: Reader<'static>,
@@ -138,8 +138,8 @@ impl PcapPort {
         Time::from_nanos(record.unix_nanos) + self.offset_ns
     }
 
-    /// Writes the frames of the last burst whose verdict was to transmit, each at the
-    /// time when it was received: so the output does not depend on how they were bundled.
+    /// Writes the frames of the last burst whose verdict was to transmit, each at the time when it
+    /// was received. So the output does not depend on how they were bundled.
     fn act_on_verdicts(&mut self) -> Result<(), PortError> {
         for d in self.frames.drain(..) {
             if let Verdict::Transmit { .. } = d.verdict {

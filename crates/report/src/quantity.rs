@@ -70,9 +70,9 @@ pub fn procedure_title(name: &str) -> String {
     }
 }
 
-/// Brings the quantities of each distribution into their order, from minimum to maximum: one
-/// that was found later, where there were samples enough, may stand behind the maximum. Each
-/// distribution stays where its first quantity stands.
+/// Sorts the quantities of each distribution, from minimum to maximum. One that was found later,
+/// where there were samples enough, may be behind the maximum. Each distribution stays where its
+/// first quantity is.
 pub(crate) fn sort_distributions<T>(items: &mut [T], name: impl Fn(&T) -> &str) {
     let mut seen: Vec<String> = Vec::new();
     for (distribution, _) in items.iter().map(|item| rank(name(item))) {

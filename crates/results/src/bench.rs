@@ -214,8 +214,8 @@ impl Check {
 }
 
 impl Measurement {
-    /// Whether the evidence does not suffice to say what was asked: the procedure did not come
-    /// to its end, found no value, or has none for a threshold of the plan.
+    /// Whether the evidence does not suffice. The procedure did not come to its end, found no
+    /// value, or has none for a threshold of the plan.
     pub fn undecided(&self) -> bool {
         !self.finding.complete
             || self.finding.values.is_empty()

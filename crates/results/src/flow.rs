@@ -190,7 +190,7 @@ pub struct FlowPacketInfo {
     pub tcp_flags: u8,
 }
 
-/// Histograms of one direction's packets with payload: 8 buckets each, the upper bounds are those
+/// Histograms of one direction's packets with payload: 8 buckets each. The upper bounds are those
 /// of ipfixprobe's phists: 15, 31, 63, 127, 255, 511, 1023 and above (bytes; ms).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FlowSpread {

@@ -1,9 +1,9 @@
 //! Mergeable log-linear ("HDR") histograms of signed nanoseconds.
 //!
-//! Values below 1,024 ns have buckets of 32 ns; above, each power of two is cut into 32
-//! equal buckets. Negative values (a delay variation, a one-way delay between clocks that
-//! differ) mirror the positive ones. A quantile is reported as the middle of its bucket,
-//! at most 1.6 % or 16 ns from the true value; minimum, maximum, mean and count are exact.
+//! Values below 1,024 ns have buckets of 32 ns; above, each power of two is cut into 32 equal
+//! buckets. Negative values (a delay variation, a one-way delay between clocks that differ) mirror
+//! the positive ones. A quantile is reported as the middle of its bucket, at most 1.6 % or 16 ns
+//! from the true value. Minimum, maximum, mean and count are exact.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

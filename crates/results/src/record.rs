@@ -209,8 +209,8 @@ impl Interval {
         self.t4_source = self.t4_source.max(other.t4_source);
         self.caveats.merge(other.caveats);
         if self.loss_side == LossSide::Known {
-            // A side may be proved only by what comes after the record of the loss: until a
-            // stateful reflector has shown that it counts it looks like one that does not.
+            // A side may be proved only by what comes after the record of the loss. Until a
+            // stateful reflector has shown that it counts, it looks like one that does not.
             self.caveats.remove(Caveat::LossSideUnknown);
             self.caveats.remove(Caveat::LossSideOpen);
         }

@@ -22,9 +22,9 @@ pub const LEVEL: f64 = 0.95;
 /// the probability, which is finer than a handful of repetitions.
 const RESAMPLES: usize = 5000;
 
-/// Fewest values for an interval of their median. The widest that order statistics can give,
-/// from the least to the greatest of n, misses the true median with probability 2^(1-n):
-/// with five values in 6 % of the cases.
+/// Fewest values for an interval of their median. The widest that order statistics can give is from
+/// the least to the greatest of n. It misses the true median with probability 2^(1-n): with five
+/// values in 6 % of the cases.
 pub const MEDIAN_VALUES: usize = 6;
 
 /// An interval at [`LEVEL`], both ends included.

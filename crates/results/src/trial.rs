@@ -1,8 +1,8 @@
 //! One trial of a benchmark: a load offered for a time, what became of its frames, where
 //! they were lost, and whether the tester itself was fit to judge.
 //!
-//! Terms are those of RFC 1242, RFC 2285 and RFC 2544; the direction of a frame is the
-//! path from one of the tester's ports, through the device, to another.
+//! Terms are those of RFC 1242, RFC 2285 and RFC 2544. The direction of a frame is the path from
+//! one of the tester's ports, through the device, to another.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -32,8 +32,8 @@ pub struct Offer {
     /// To and from whom the frames are.
     #[serde(default, skip_serializing_if = "Pattern::is_plan")]
     pub pattern: Pattern,
-    /// Frames due before this time, ns from the first, are sent and forwarded like the
-    /// others, but neither counted nor timed: the device is to be in a steady state.
+    /// Frames due before this time, ns from the first, are sent and forwarded, but neither counted
+    /// nor timed. The device is to be in a steady state.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub discard_ns: i64,
 }
@@ -102,8 +102,8 @@ pub enum Pattern {
     /// To each of these stations in turn (test frames of the same sections). What arrives at
     /// any port but theirs is [`Direction::flooded`].
     Stations,
-    /// To stations that the device has never heard: it must send a copy to every other port,
-    /// and each of these counts as a direction of its own.
+    /// To stations that the device has never heard. It must send a copy to every other port, and
+    /// each of these counts as a direction of its own.
     Unknown,
     /// To `flows` multicast groups that the device sends to every other port (RFC 3918); each
     /// receiving port is a direction of its own.
@@ -192,9 +192,9 @@ impl Trial {
         rates.fold(f64::INFINITY, f64::min)
     }
 
-    /// Frames sent a second, the least of the directions (offered load, RFC 2285, section
-    /// 3.5.2). Of frames that the device copies, each receiving port is a direction that counts
-    /// those that are due at it: together they are one, with what the sending port sent.
+    /// Frames sent a second, the least of the directions (offered load, RFC 2285, section 3.5.2).
+    /// Of frames that the device copies, each receiving port is a direction that counts those that
+    /// are due at it. Together they are one, with what the sending port sent.
     pub fn sent_rate_fps(&self) -> f64 {
         let rate = |d: &Direction| d.sent_rate_fps(self.offer.burst);
         let with_copies = self.offer.pattern.has_copies();

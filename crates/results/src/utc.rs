@@ -9,8 +9,8 @@ use crate::{FlowRun, RttRun};
 
 /// What has instants in it.
 pub trait ToUtc {
-    /// Turns all instants from TAI, or steady time, to UTC, which is `tai_offset_ns` behind it: as
-    /// the kernel has it; 0 where it was not, and its TAI equals UTC.
+    /// Turns all instants from TAI, or steady time, to UTC, which is `tai_offset_ns` behind it. The
+    /// offset is the kernel's; 0: the kernel has none, and its TAI equals UTC.
     fn turn_to_utc(&mut self, tai_offset_ns: i64);
 }
 

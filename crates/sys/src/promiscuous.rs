@@ -1,5 +1,5 @@
-//! An interface that takes in what is addressed to others, as on a mirror port: without it
-//! the card drops all but broadcasts before any program sees them.
+//! An interface that takes in what is addressed to others, as on a mirror port. Without it the card
+//! drops all but broadcasts before any program sees them.
 
 use std::os::fd::OwnedFd;
 

@@ -6,7 +6,7 @@
 //! server for ordinary threads that have waited for long. A load generator sends nothing meanwhile.
 //! So this one steps back before it comes to that. For most of the time it is real-time, in between
 //! an ordinary thread. Then the scheduler weighs it against the others in slices of a few
-//! milliseconds at most, or not at all where nobody else wants the processor.
+//! milliseconds at most. Where nobody else wants the processor it does not.
 
 use std::io;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};

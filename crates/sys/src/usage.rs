@@ -44,8 +44,8 @@ impl Usage {
     }
 }
 
-/// The least of a few readings of one clock between two of the other: a process that is
-/// interrupted between them would see a jump that is none.
+/// The least of a few readings of one clock between two of the other. A process that is interrupted
+/// between them would see a false jump.
 fn clock_offset() -> i64 {
     let read = |clock| kernel_clock::read(clock).as_nanos();
     let one = || {

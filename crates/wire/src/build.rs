@@ -9,9 +9,9 @@ use crate::{Error, checksum, ipv6, udp};
 /// Writes IP and UDP header in front of a payload of `payload_len` octets that goes to
 /// `buffer[returned length..]`.
 ///
-/// `tos` is DSCP (high 6 bits) and ECN. The IPv4 header is complete, with Don't Fragment
-/// and identification 0 (an atomic datagram, RFC 6864 section 4.1); the IPv6 flow label
-/// is 0; the UDP checksum is 0 until [`finish_udp`].
+/// `tos` is DSCP (high 6 bits) and ECN. The IPv4 header is complete, with Don't Fragment and
+/// identification 0 (an atomic datagram, RFC 6864 section 4.1). The IPv6 flow label is 0, the UDP
+/// checksum 0 until [`finish_udp`].
 ///
 /// [`Error::AddressFamily`], [`Error::Range`] (too long) or [`Error::NoRoom`] (the
 /// headers do not fit; the payload need not).

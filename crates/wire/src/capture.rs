@@ -11,7 +11,7 @@ pub use crate::capture_record::{
 ///
 /// A whole file is read by [`Reader::new`]. One that comes piece by piece is read in turns:
 /// [`Reader::resume`] with what there is, packets until there are no more, then
-/// [`Reader::into_state`]; what was not [consumed](Reader::consumed) begins the next piece.
+/// [`Reader::into_state`]. What was not [consumed](Reader::consumed) begins the next piece.
 #[derive(Clone, Debug)]
 pub struct Reader<'a> {
     bytes: &'a [u8],
@@ -78,8 +78,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What a pcapng file calls the interface of that index, up to 31 octets of it; `None`: it
-    /// says nothing, or so many came behind that it is forgotten.
+    /// What a pcapng file calls the interface of that index, up to 31 octets of it. `None`: it says
+    /// nothing, or so many came behind that it is forgotten.
     pub fn interface_name(&self, interface: u32) -> Option<&str> {
         match &self.state.progress {
             Progress::Pcapng(section) => section.interface_name(interface),

@@ -1,9 +1,9 @@
 //! The Internet checksum (RFC 1071) as partial sums, so that what does not change
 //! from packet to packet is added up once.
 //!
-//! A partial sum is a `u32` that holds at most 16 bits after [`sum`] or [`combine`];
-//! plain `+` on a few of them is sound too, and [`finish`] folds whatever there is.
-//! Sums combine when every part but the last has an even length.
+//! A partial sum is a `u32` that holds at most 16 bits after [`sum`] or [`combine`]. Plain `+` on a
+//! few of them is sound too, and [`finish`] folds whatever there is. Sums combine when every part
+//! but the last has an even length.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

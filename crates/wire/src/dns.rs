@@ -76,8 +76,8 @@ pub fn key(id: u16, message: &[u8]) -> u32 {
     u32::from(id) << 16 | hash(&lower[..end]) >> 16
 }
 
-/// The part of a [`key`] that stands for the name; 0: none, or that of the root, and then
-/// the identifier alone ties a response to its query.
+/// The part of a [`key`] that stands for the name. 0: none, or that of the root, and then the
+/// identifier alone ties a response to its query.
 pub const fn name(key: u32) -> u16 {
     key as u16
 }

@@ -1,8 +1,8 @@
 //! The unified header: what a flow meter needs of one packet, in 64 bytes.
 //!
-//! The value that parsing ends in and that the flow cache takes. The XDP program makes
-//! the same 64 bytes in the kernel (`bpf/c/flow_feature.h`), so the layout is fixed: the
-//! fields lie in the order below without gaps, in the machine's byte order.
+//! The value that parsing ends in and that the flow cache takes. The XDP program makes the same 64
+//! bytes in the kernel (`bpf/c/flow_feature.h`), so the layout is fixed. The fields lie in the
+//! order below without gaps, in the machine's byte order.
 
 use crate::Error;
 use crate::ethernet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_VLAN};
@@ -91,8 +91,8 @@ pub struct Layers {
     /// Start of the outer IP header, where the addresses are those inside a tunnel
     /// ([`SHAPE_INNER`]); else 0.
     pub outer_ip: u16,
-    /// Start of the transport header, of which the fixed part is all there, or of the data
-    /// of a protocol that is not read; 0 for later fragments and [`SHAPE_NO_TRANSPORT`].
+    /// Start of the transport header, of which the fixed part is all there, or of the data of a
+    /// protocol that is not read. 0 for later fragments and [`SHAPE_NO_TRANSPORT`].
     pub transport: u16,
     /// Start of the transport's payload as captured.
     pub payload: u16,
@@ -129,11 +129,10 @@ pub struct PacketMeta {
 /// while its parts are still on their way to the processor's cache waits for them, which costs as
 /// much as reading the packet.
 ///
-/// VLAN tags (four), 802.2 LLC and SNAP, PPPoE and MPLS, Ethernet pseudowires included, are
-/// looked through.
-/// With [`Keys::Inner`] the packet inside a tunnel is the one that counts, and its
-/// length; a tunnel that is fragmented, cut short or malformed counts as the outer
-/// packet. `vlan` is always that of the outermost tag.
+/// VLAN tags (four), 802.2 LLC and SNAP, PPPoE and MPLS, Ethernet pseudowires included, are looked
+/// through. With [`Keys::Inner`] the packet inside a tunnel is the one that counts, and its length.
+/// A tunnel that is fragmented, cut short or malformed counts as the outer packet. `vlan` is always
+/// that of the outermost tag.
 ///
 /// Whatever has an IP header is counted with the length that this header states, even if
 /// `frame` is cut short after it: `shape` says what could not be read. `at_ns` and `point`
@@ -232,11 +231,10 @@ fn ethertype(frame: &[u8], header_len: usize) -> Option<u16> {
     frame.get(..header_len).map(|header| u16_at(header, header_len - 2))
 }
 
-/// What nearly all packets are: IP without options or extension headers, not a fragment,
-/// with TCP or UDP. `None` for all else, malformed packets included. `at` is where IP
-/// begins. One look at the length is enough for all fields: that of IP's header and TCP's
-/// without options; what is shorter (small datagrams that were not padded) goes the other
-/// way.
+/// What nearly all packets are: IP without options or extension headers, not a fragment, with TCP
+/// or UDP. `None` for all else, malformed packets included. `at` is where IP begins. One look at
+/// the length is enough for all fields: that of IP's header and TCP's without options. What is
+/// shorter (small datagrams that were not padded) goes the other way.
 #[inline(always)]
 fn plain<const V: u8>(
     frame: &[u8],

@@ -127,9 +127,9 @@ impl Ip {
         }
     }
 
-    /// Reads the packet that this one carries in a tunnel, and what stands between; `false`
-    /// where there is none, an error where there is one that cannot be read. A fragment is not
-    /// looked into: the rest of the inner packet is elsewhere. `wire_len` is the frame's.
+    /// Reads the packet that this one carries in a tunnel, and what stands between. `false` where
+    /// there is none, an error where there is one that cannot be read. A fragment is not looked
+    /// into: the rest of the inner packet is elsewhere. `wire_len` is the frame's.
     #[inline(never)]
     pub fn inner(
         &self,

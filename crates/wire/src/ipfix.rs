@@ -124,9 +124,9 @@ impl<'a> Iterator for SetIter<'a> {
     }
 }
 
-/// Splits a stream or a file (RFC 5655, section 4) into messages. What is cut off at the
-/// end, as by a process that was killed, ends the walk with [`Error::Truncated`]; all
-/// whole messages before it have come out by then.
+/// Splits a stream or a file (RFC 5655, section 4) into messages. What is cut off at the end, as by
+/// a process that was killed, ends the walk with [`Error::Truncated`]. All whole messages before it
+/// have come out by then.
 #[derive(Clone, Debug)]
 pub struct MessageIter<'a> {
     rest: &'a [u8],

@@ -196,8 +196,8 @@ pub fn upper_layer(next_header: u8, data: &[u8]) -> Result<UpperLayer, Error> {
     error.map_or(Ok(reached), Err)
 }
 
-/// As far as the extension headers in `data` can be followed: where the chain ends, or
-/// the header in it that is cut off or one too many, with the reason.
+/// How far the extension headers in `data` can be followed. Where the chain ends, or the header in
+/// it that is cut off or one too many, with the reason.
 #[inline]
 pub fn reach(next_header: u8, data: &[u8]) -> (UpperLayer, Option<Error>) {
     let mut walk = ExtensionIter::new(next_header, data);

@@ -114,8 +114,8 @@ pub fn sent(now: i64) -> u64 {
     now as u64 & ((1 << TIME_BITS) - 1)
 }
 
-/// The latency of a frame that was received at `received` (ns TAI) and says that it was sent
-/// at `sent` (modulo 2^48), ns; right between -39 and 39 hours.
+/// The latency of a frame that was received at `received` (ns TAI) and says that it was sent at
+/// `sent` (modulo 2^48), ns. Right between -39 and 39 hours.
 #[inline]
 pub fn latency(received: u64, sent: u64) -> i64 {
     let unused = u64::BITS - TIME_BITS;

@@ -165,8 +165,8 @@ impl XdpGenerator {
         self.state[0].due[0].store(start_ns as u64, Ordering::Relaxed);
     }
 
-    /// Sends on this thread, until all frames have left or [`XdpGenerator::stop`] is called;
-    /// somebody must call [`XdpGenerator::end_if_done`] now and then, for the kernel goes on with
+    /// Sends on this thread, until all frames have left or [`XdpGenerator::stop`] is called.
+    /// Somebody must call [`XdpGenerator::end_if_done`] now and then, for the kernel goes on with
     /// empty slots otherwise.
     ///
     /// # Errors

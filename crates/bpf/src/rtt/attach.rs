@@ -1,9 +1,9 @@
 //! Attaching to interfaces and letting go of them.
 //!
-//! Programs at a tcx hook are independent of each other: ours stands first and leaves
-//! every packet to the next. Where the kernel has no tcx (before Linux 6.6) a filter on the
-//! clsact qdisc does the same, but outlives a process that is killed. The qdisc itself stays
-//! in any case: it does nothing, and others may have come to use it.
+//! Programs at a tcx hook are independent of each other: ours stands first and leaves every packet
+//! to the next. Before Linux 6.6 there is no tcx. A filter on the clsact qdisc does the same there,
+//! but outlives a process that is killed. The qdisc itself stays in any case: it does nothing, and
+//! others may have come to use it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -168,9 +168,9 @@ impl RttProgram {
         }
     }
 
-    /// Pins links and maps in an empty folder of a bpf file system, so that the programs go
-    /// on without this process; removing the folder's files ends them. What is attached
-    /// later is pinned there too, and what is detached is no more.
+    /// Pins links and maps in an empty folder of a bpf file system, so that the programs go on
+    /// without this process. Removing the folder's files ends them. What is attached later is
+    /// pinned there too, and what is detached is no more.
     ///
     /// # Errors
     /// [`BpfError::Config`] where a filter instead of a link is in use; [`BpfError::Io`]

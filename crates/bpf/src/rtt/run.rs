@@ -141,9 +141,9 @@ impl RttProgram {
         Ok(cost)
     }
 
-    /// Runs a program on one frame of point 0 at the time `now_ns` (since 1970 TAI, not 0);
-    /// from then on this is the time, and idle flows end by [`Self::sweep`] alone.
-    /// Returns the program's verdict.
+    /// Runs a program on one frame of point 0 at the time `now_ns` (since 1970 TAI, not 0). From
+    /// then on this is the time, and idle flows end by [`Self::sweep`] alone. Returns the program's
+    /// verdict.
     ///
     /// # Errors
     /// [`BpfError::Io`] when the kernel refuses the frame.

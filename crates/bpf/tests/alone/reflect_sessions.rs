@@ -22,8 +22,8 @@ fn reply_number(reflector: &KernelReflector, session: u16) -> u32 {
 /// Both threads begin the same sessions at the same time: each session is made once, and
 /// no sequence number is given twice.
 ///
-/// Who cannot have the table's lock answers without a session, with the request's own
-/// sequence number, and counts it: so it goes where the host stops a processor that holds the lock.
+/// Who cannot have the table's lock answers without a session, with the request's own sequence
+/// number, and counts it. That happens where the host stops a processor that holds the lock.
 #[test]
 fn two_cpus_number_the_same_sessions() {
     if !privileged("two_cpus_number_the_same_sessions") {

@@ -1,5 +1,5 @@
-//! The measurement of what packets cost is one of what it says: it refuses to give a figure
-//! where the packets were not seen, tracked or sampled as they should have been.
+//! What packets cost is measured only as stated. There is no figure where the packets were not
+//! seen, tracked or sampled as they should have been.
 
 use crate::common::{privileged, turn_alone};
 use sonde_bpf::{BpfError, RttBench, RttConfig, RttProgram, RttTraffic};

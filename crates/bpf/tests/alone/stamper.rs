@@ -1,5 +1,5 @@
-//! The stamper on real veth devices: which points each kind of sender and receiver
-//! passes, that the stamps are of the right packets and in order, and that nothing stays.
+//! The stamper on real veth devices: which points each kind of sender and receiver passes. The
+//! stamps are of the right packets and in order, and nothing stays.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;

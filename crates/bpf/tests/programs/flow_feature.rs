@@ -1,5 +1,5 @@
-//! The unified header as the kernel makes it, held against that of `sonde-wire`: the same
-//! frames, octet by octet the same 64 octets, or the same reason for having none.
+//! The unified header as the kernel makes it, held against that of `sonde-wire`. Of the same frames
+//! both make the same 64 octets, or have the same reason for none.
 
 use std::path::Path;
 

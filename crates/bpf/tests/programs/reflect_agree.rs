@@ -1,6 +1,6 @@
 //! The reflector in the kernel and the one of `sonde-meter` were written apart. Whatever the
-//! kernel's answers, the other one answers with the same octets, but for the two time stamps;
-//! so one may stand in for the other in the middle of a session.
+//! kernel's answers, the other one answers with the same octets, but for the two timestamps. So one
+//! may replace the other in the middle of a session.
 
 use std::net::IpAddr;
 

@@ -9,12 +9,12 @@
 //! ([`BedSpec::monitor`]).
 //!
 //! Addresses are those of RFC 6815, section 4.2: port a's networks are 198.18.0.0/16 and
-//! 2001:2::/49, port b's 198.19.0.0/16 and 2001:2:0:8000::/49. Each has one address of its
-//! own (.2); all others of its networks are reached through it. Neighbour entries are
-//! permanent at both ends of a link, so that no trial waits for ARP or loses to it; who asks
-//! all the same is answered.
+//! 2001:2::/49, port b's 198.19.0.0/16 and 2001:2:0:8000::/49. Each has one address of its own
+//! (.2); all others of its networks are reached through it. Neighbour entries are permanent at both
+//! ends of a link, so that no trial waits for ARP or loses to it. Who asks all the same is
+//! answered.
 //!
-//! On virtual Ethernet a device is part of its sender by nature: the kernel forwards a frame inside
+//! On virtual Ethernet a device is part of its sender by nature. The kernel forwards a frame inside
 //! the system call that sends it, and nothing can be lost. [`BedSpec::own_cpu`] takes it out of
 //! there. Its ports then receive in kernel threads of their own ("threaded NAPI") on that
 //! processor. Before them is a ring of 256 frames that overflows as a real one does.
@@ -69,8 +69,8 @@ struct Device {
     function: Box<dyn Function>,
 }
 
-/// What is done to a device (RFC 6201). In all of them the links stay up, as a wire does to
-/// a tester that goes on sending: with one down the frames would be the tester's own loss.
+/// What is done to a device (RFC 6201). In all of them the links stay up, as a wire does to a
+/// tester that goes on sending. With one down the frames would be the tester's own loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceReset {
     /// The forwarding process restarts (section 4.2): configuration and state are dropped

@@ -1,6 +1,6 @@
-//! Devices under test on the real kernel: each forwards both ways in both families, its
-//! counters show it, it loses and says so, it survives resets, and leaves nothing.
-//! Needs root; those of other packages are skipped where these are missing.
+//! Devices under test on the real kernel: each forwards both ways in both families, and its
+//! counters show it. It loses and says so, survives resets, and leaves nothing. Needs root; those
+//! of other packages are skipped where these are missing.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::process::Command;

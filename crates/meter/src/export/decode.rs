@@ -444,8 +444,8 @@ fn side(side: &mut Side, id: u16, value: &[u8], context: Context) {
 }
 
 impl Context {
-    /// The time at which the exporter, started at `boot_ns`, was up for so many ms; 32 bits
-    /// of them begin anew every 49.7 days, and no flow ends long after its export.
+    /// The time at which the exporter, started at `boot_ns`, was up for so many ms. 32 bits of them
+    /// begin anew every 49.7 days, and no flow ends long after its export.
     fn uptime(&self, boot_ns: i64, ms: u32) -> i64 {
         let at = boot_ns.saturating_add(i64::from(ms) * 1_000_000);
         if !self.ipfix {

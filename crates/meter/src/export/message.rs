@@ -361,9 +361,9 @@ impl MessageWriter {
         self.refresh();
     }
 
-    /// A template goes with its data in the first messages, too. A collector of many threads
-    /// may read the second message before the first; when it begins with the next after
-    /// these, though, one of its threads has ended with one of them.
+    /// A template goes with its data in the first messages, too. A collector of many threads may
+    /// read the second message before the first. When it begins with the next after these, though,
+    /// one of its threads has ended with one of them.
     #[cold]
     fn repeat(&mut self) {
         self.repeating = false;

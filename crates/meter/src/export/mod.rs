@@ -346,11 +346,10 @@ impl Exporter {
         }
     }
 
-    /// A new connection was opened: `out` gets all templates sent before, in messages of
-    /// their own, to go before anything else, be it new or kept from before. The sequence
-    /// numbers go on; to begin from 0, as RFC 7011 counts them by connection, subtract from
-    /// each message's that of its domain's first with data
-    /// ([`sonde_wire::ipfix::set_sequence`]).
+    /// A new connection was opened: `out` gets all templates sent before, in messages of their own,
+    /// to go before anything else, be it new or kept from before. The sequence numbers go on. To
+    /// begin from 0, as RFC 7011 counts them by connection, subtract from each message's that of
+    /// its domain's first with data ([`sonde_wire::ipfix::set_sequence`]).
     pub fn reconnected(&mut self, now_ns: i64, out: &mut impl FnMut(&[u8])) {
         self.options_sent = None;
         let State::Templates(messages) = &mut self.state else { return };

@@ -40,9 +40,9 @@ impl Uptime {
         uptime.clamp(0, i64::from(u32::MAX)) as u32
     }
 
-    /// Seconds since 1970 and uptime at `now_ns` (UTC): not before the end of any flow, for
-    /// flows that end after their export look like a wrapped clock to collectors. A clock
-    /// far from the flows, as when an old capture is read, gives way to theirs.
+    /// Seconds since 1970 and uptime at `now_ns` (UTC), not before the end of any flow. Flows that
+    /// end after their export look like a wrapped clock to collectors. A clock far from the flows,
+    /// as when an old capture is read, gives way to theirs.
     pub fn header(&mut self, now_ns: i64) -> (u32, u32) {
         let now_ms = now_ns.div_euclid(1_000_000);
         // Nothing but options yet: this is the first time heard of.

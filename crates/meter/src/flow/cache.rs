@@ -1,9 +1,9 @@
 //! The flow cache: bursts of packets in, records of ended flows out.
 //!
-//! A burst passes in three strides, so that memory is asked for before it is needed: keys
-//! and hashes, fetching the buckets; tags, fetching the records; then each packet in turn.
-//! The ordinary packet of a known flow ends in [`Hot::count_ordinary`], all others in
-//! `unusual`. How flows leave is in `ends`.
+//! A burst passes in three strides, so that memory is asked for before it is needed. First keys and
+//! hashes, fetching the buckets; then tags, fetching the records; then each packet in turn. The
+//! ordinary packet of a known flow ends in [`Hot::count_ordinary`], all others in `unusual`. How
+//! flows leave is in `ends`.
 
 mod ends;
 mod scan;

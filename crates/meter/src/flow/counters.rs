@@ -33,8 +33,9 @@ counters! {
         fragments_unmatched,
         /// Packets that came after a later one of their flow's direction.
         out_of_order,
-        /// TCP segments that passed twice within a millisecond, as a mirror port copies them, where
-        /// the TCP fields are asked for: metered twice, and not taken for sent again.
+        /// TCP segments that passed twice within a millisecond, as a mirror port copies them. They
+        /// are metered twice, and not taken for sent again. Counted where the TCP fields are asked
+        /// for.
         copies,
         /// Times that the clock was set back, or jumped by more than 12 h.
         clock_steps,

@@ -29,8 +29,8 @@ impl Fragments {
         Fragments { entries: vec![Entry::default(); flows.next_power_of_two().clamp(8, ENTRIES)] }
     }
 
-    /// What a fragment's key has above IP: its own if it is the first, that of the first for
-    /// a later one; `None` where that was not seen.
+    /// What a fragment's key has above IP: its own if it is the first, that of the first for a
+    /// later one. `None` where that was not seen.
     #[cold]
     pub(super) fn upper(&mut self, packet: &Feature, at: i64, hasher: &Hasher) -> Option<Upper> {
         // Hosts count their datagrams by themselves, so the direction counts.

@@ -12,8 +12,8 @@ use super::hash::Hasher;
 pub(super) struct Key {
     /// IPv4: the two addresses, the first in the lower half. IPv6: their hash.
     pub(super) ends: u64,
-    /// From the lowest bit: two ports of 16 bits, protocol 8, VLAN 12, point 8, IPv6 1;
-    /// the highest is set in every key, so that a free record matches none.
+    /// From the lowest bit: two ports of 16 bits, protocol 8, VLAN 12, point 8, IPv6 1. The highest
+    /// is set in every key, so that a free record matches none.
     pub(super) rest: u64,
 }
 

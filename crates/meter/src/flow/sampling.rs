@@ -240,9 +240,9 @@ impl Sequence {
         self.stages.is_empty()
     }
 
-    /// What counts of selected packets and bytes are to be multiplied with to estimate those
-    /// of all that pass the filters: 1 over the product of the selectors' fractions. It is
-    /// right on the average; systematic sampling is biased where the traffic has its period.
+    /// The factor for counts of selected packets and bytes, to estimate those of all that pass the
+    /// filters. It is 1 over the product of the selectors' fractions. It is right on the average;
+    /// systematic sampling is biased where the traffic has its period.
     pub fn scale(&self) -> f64 {
         1.0 / self.stages.iter().map(|stage| stage.selector.fraction()).product::<f64>()
     }

@@ -32,8 +32,8 @@ pub struct LoadGenerator {
 }
 
 impl LoadGenerator {
-    /// For frames with these headers, of these sizes (octets with the FCS) in turn, the first
-    /// of them due at `start`; `tag` is that of trial and direction.
+    /// For frames with these headers, of these sizes (octets with the FCS) in turn, the first of
+    /// them due at `start`. `tag` is that of trial and direction.
     pub fn new(
         headers: Vec<HeaderTemplate>,
         sizes: &[u32],
@@ -71,7 +71,7 @@ impl LoadGenerator {
     }
 
     /// Fills in what is known of the departures. Frames that a port did not send after all
-    /// (`unsent`) are not counted; which of the sizes they had is not known, so that the mean is
+    /// (`unsent`) are not counted. Which of the sizes they had is not known, so that the mean is
     /// taken.
     pub fn read(&self, direction: &mut Direction, unsent: u64) {
         let from = self.schedule.counted_from;

@@ -53,8 +53,8 @@ impl NeighbourAnswers {
     }
 
     /// Writes a frame that nobody asked for, in the VLANs of these tags (two at most), and returns
-    /// its length: an ARP announcement (RFC 5227, section 3) or a neighbour advertisement (RFC
-    /// 4861, section 7.2.6) of the first address. From it bridges learn where the port is (RFC
+    /// its length. It is an ARP announcement (RFC 5227, section 3) or a neighbour advertisement
+    /// (RFC 4861, section 7.2.6) of the first address. From it bridges learn where the port is (RFC
     /// 2544, section 23). `None`: there is no address.
     pub fn announce(&self, tags: &[u8], out: &mut [u8; Self::ANSWER_MAX]) -> Option<usize> {
         let address = self.addresses.first()?.first;

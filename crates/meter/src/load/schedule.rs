@@ -103,10 +103,10 @@ impl LoadSchedule {
 /// How late a frame may leave, ns and `most` at most, before what follows is put off; `frame_ns`:
 /// from one frame to the next.
 ///
-/// What is due and was held up less than that leaves back to back: 128 frames or so, which
-/// a device with a buffer of an ordinary size can hold. After a longer stop of the tester
-/// all that follows is due later by as long ([`PutOff`]). So never does the device meet in a lump
-/// what the tester could not send in time.
+/// What is due and was held up less than that leaves back to back. That is 128 frames or so, which
+/// a device with a buffer of an ordinary size can hold. After a longer stop of the tester all that
+/// follows is due later by as long ([`PutOff`]). So never does the device meet in a lump what the
+/// tester could not send in time.
 pub fn catch_up_ns(frame_ns: f64, most: i64) -> i64 {
     ((CATCH_UP_FRAMES * frame_ns) as i64).clamp(CATCH_UP_LEAST_NS, most)
 }

@@ -108,8 +108,8 @@ impl Seeds {
         h
     }
 
-    /// The prefix (/24 or /48) of an address, and a keyed hash instead of the host's part:
-    /// flows of two hosts stay apart, and nobody can find out which hosts they were.
+    /// The prefix (/24 or /48) of an address, and a keyed hash instead of the host's part: flows of
+    /// two hosts stay distinct, and the hosts cannot be found out.
     fn hide(self, address: [u8; 16]) -> [u8; 16] {
         let (low, high) = address.split_at(8);
         let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap_or_default());

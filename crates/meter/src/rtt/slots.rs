@@ -1,8 +1,8 @@
 //! Rings of what was sent and waits for its echo: four slots in the flow's own entry. When those do
 //! not suffice, a chain of pages of 128 slots from a common pool.
 //!
-//! An unmatched slot is never overwritten: a sender that paces more timestamps into a
-//! round trip than there are slots would push each one out before its echo.
+//! An unmatched slot is never overwritten. A sender that paces more timestamps into a round trip
+//! than there are slots would push each one out before its echo.
 
 use super::clock::{Clock, MAX_RTT, TICK_MASK};
 use super::counters::RttCounters;

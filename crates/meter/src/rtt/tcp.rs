@@ -357,9 +357,8 @@ fn take_data(
     Data::Other
 }
 
-/// How late a segment may be and still count as overtaken, ticks: sooner than a round trip
-/// after the gap showed, no sender can know of a loss. Some round trips are shorter than
-/// the handshake's.
+/// How late a segment may be and still count as overtaken, ticks. Sooner than a round trip after
+/// the gap showed, no sender can know of a loss. Some round trips are shorter than the handshake's.
 fn patience(stats: &Stats) -> u32 {
     match stats.sides.map(|side| side.handshake) {
         [0, _] | [_, 0] => REORDERING,

@@ -106,8 +106,9 @@ impl Sender {
         })
     }
 
-    /// Whether a sender of this configuration can take these streams, before it is asked to: what
-    /// [`Sender::new`] and [`Sender::add`] refuse, but for two streams of one peer and source port.
+    /// Whether a sender of this configuration can take these streams, before it is asked to. That
+    /// is what [`Sender::new`] and [`Sender::add`] refuse, but for two streams of one peer and
+    /// source port.
     ///
     /// # Errors
     /// As these.
@@ -148,8 +149,8 @@ impl Sender {
         }
     }
 
-    /// What was handed over a moment ago to a way that is found to be gone, and has no transmit
-    /// stamp, may never have left.
+    /// A probe that was handed over a moment ago to a way that is gone may never have left, if it
+    /// has no transmit stamp.
     fn suspect_unsent(&mut self) {
         if !self.config.tx_stamps {
             return;

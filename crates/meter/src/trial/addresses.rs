@@ -1,11 +1,10 @@
 //! Address caching capacity and address learning rate of a bridge (RFC 2889, sections 5.7 and
 //! 5.8).
 //!
-//! Each number of stations, or rate, takes two trials. The device forgets all stations; then
-//! each sends one frame, from behind the receiving port, to the sending one. After that one
-//! frame goes to each station: what the device has not learned it floods, and the copies are
-//! seen at the ports where no station is ([`Direction::flooded`]). No copy and no loss: all
-//! stations were known.
+//! Each number of stations, or rate, takes two trials. The device forgets all stations; then each
+//! sends one frame, from behind the receiving port, to the sending one. After that one frame goes
+//! to each station. What the device has not learned it floods, and the copies are seen at the ports
+//! where no station is ([`Direction::flooded`]). No copy and no loss: all stations were known.
 //!
 //! [`Direction::flooded`]: sonde_results::trial::Direction::flooded
 

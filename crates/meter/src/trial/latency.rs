@@ -1,8 +1,8 @@
 //! Latency at given loads (RFC 1242, section 3.8; RFC 2544, section 26.2).
 //!
-//! RFC 2544 tags one frame a trial, after 60 s, and reports the mean of 20 trials. Here every
-//! frame after these 60 s is timed: `latency` is the mean over the trials of each trial's
-//! mean, and the distribution of all frames is reported beside it.
+//! RFC 2544 tags one frame a trial, after 60 s, and reports the mean of 20 trials. Here every frame
+//! after these 60 s is timed: `latency` is the mean over the trials of each trial's mean. The
+//! distribution of all frames is reported beside it.
 
 use sonde_results::Trial;
 use sonde_results::bench::{Finding, Quantity};

@@ -14,7 +14,7 @@ use super::{NextTrial, Procedure};
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResetConfig {
     /// Load, frames/s in each direction. The RFCs have it at the throughput, where a device may
-    /// lose by itself; below it only the reset loses, and the time is as exact as the load is
+    /// lose by itself. Below it only the reset loses, and the time is as exact as the load is
     /// great.
     pub rate_fps: f64,
     /// The name under which the plan or the lab knows the reset.

@@ -1,5 +1,5 @@
-//! A load held for as long as wanted: one trial after the other, so that the run file grows
-//! and can be read meanwhile; the time series is in the trials.
+//! A load held for as long as wanted: one trial after the other, so that the run file grows and can
+//! be read meanwhile. The time series is in the trials.
 
 use sonde_results::Trial;
 use sonde_results::bench::{Finding, Quantity};

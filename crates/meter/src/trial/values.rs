@@ -7,8 +7,8 @@ use sonde_results::hist::Hist;
 /// A second, ns.
 pub(super) const SECOND: i64 = 1_000_000_000;
 
-/// A time to be discarded, kept within a trial: where it would leave nothing, the first half
-/// goes, as 60 of the 120 s of RFC 2544, section 26.2, do.
+/// A time to be discarded, kept within a trial. Where it would leave nothing, the first half goes,
+/// as 60 of the 120 s of RFC 2544, section 26.2.
 pub(super) fn discard_within(discard_ns: i64, duration_ns: i64) -> i64 {
     if discard_ns < duration_ns { discard_ns.max(0) } else { duration_ns / 2 }
 }

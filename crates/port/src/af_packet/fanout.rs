@@ -1,8 +1,8 @@
 //! Several packet sockets that share what passes an interface (`PACKET_FANOUT`).
 //!
-//! The kernel's own hash (`PACKET_FANOUT_HASH`) is symmetric, but takes in ports where it
-//! finds some: a fragmented datagram goes to another socket than the rest of its flow. So
-//! the choice is made by a program that looks at the two addresses alone.
+//! The kernel's own hash (`PACKET_FANOUT_HASH`) is symmetric, but takes in ports where it finds
+//! some. So a fragmented datagram goes to another socket than the rest of its flow. So the choice
+//! is made by a program that looks at the two addresses alone.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};

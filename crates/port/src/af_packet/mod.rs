@@ -1,9 +1,9 @@
 //! The engine "af_packet": a TPACKET_V3 ring to receive, batches on a packet socket to
 //! transmit. For interfaces and kernels on which AF_XDP does not work.
 //!
-//! The ring gets copies: the kernel's own stack sees every packet too, and a [`Guard`]
-//! keeps it from answering. The ring hands over a block when it is full or one
-//! millisecond old, so a packet may wait that long; its stamp is not touched by that.
+//! The ring gets copies: the kernel's own stack sees every packet too, and a [`Guard`] keeps it
+//! from answering. The ring hands over a block when it is full or one millisecond old, so a packet
+//! may wait that long. Its stamp is not touched by that.
 //!
 //! A port that transmits ([`PortMode::Transmit`]) has the transmit socket alone. One that watches
 //! ([`PortMode::Watch`]) has the ring alone: no guard's sockets, no

@@ -66,9 +66,9 @@ impl Ring {
     /// The whole ring. What lies in blocks that are not ours changes under our hands, so
     /// nothing outside the held block is to be looked at.
     pub fn memory(&mut self) -> &mut [u8] {
-        // SAFETY: the mapping is `len` bytes, lives as long as `self` and is borrowed
-        // exclusively; descriptors lead only into the held block, which the kernel leaves
-        // alone until it is given back.
+        // SAFETY: the mapping is `len` bytes, lives as long as `self` and is borrowed exclusively.
+        // Descriptors lead only into the held block, which the kernel leaves alone until it is
+        // given back.
         unsafe { std::slice::from_raw_parts_mut(self.map, self.len) }
     }
 

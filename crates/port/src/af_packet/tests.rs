@@ -328,7 +328,7 @@ fn watching_is_promiscuous_for_as_long_as_it_lasts() {
 }
 
 /// One buffer, of which the card or the kernel makes the packets on the wire (UDP_SEGMENT of
-/// udp(7)): seen before that, it shows how long they are; also behind a VLAN tag.
+/// udp(7)): seen before that, it shows how long they are, also behind a VLAN tag.
 #[test]
 fn what_is_not_cut_up_yet_reports_its_segments() {
     let Some(net) = net("af_packet segments") else { return };

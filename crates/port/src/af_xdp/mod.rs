@@ -1,15 +1,14 @@
 //! The AF_XDP engine: packets pass the kernel's network stack by, in memory shared with
 //! the kernel, beside all other traffic of the interface.
 //!
-//! An XDP program ([`sonde_bpf::XskProgram`]) takes the packets of one filter, stamps
-//! them and hands them to the socket of their queue; all others go on to the kernel.
-//! The kernel stamps transmitted frames when it lets go of them (AF_XDP TX metadata,
-//! Linux `Documentation/networking/xsk-tx-metadata.rst`).
+//! An XDP program ([`sonde_bpf::XskProgram`]) takes the packets of one filter, stamps them and
+//! hands them to the socket of their queue. All others go on to the kernel. The kernel stamps
+//! transmitted frames when it lets go of them (AF_XDP TX metadata, Linux
+//! `Documentation/networking/xsk-tx-metadata.rst`).
 //!
-//! What the sender commits leaves on the first queue, so that this engine never
-//! reorders it; a frame that is reflected leaves on the queue it came by. A port that takes
-//! everything can have a second half that sends, for a thread of its own
-//! ([`AfXdp::capture_and_send`]).
+//! What the sender commits leaves on the first queue, so that this engine never reorders it. A
+//! frame that is reflected leaves on the queue it came by. A port that takes everything can have a
+//! second half that sends, for a thread of its own ([`AfXdp::capture_and_send`]).
 
 mod capture;
 mod device;
@@ -247,8 +246,8 @@ impl Port for AfXdp {
     fn tx(&mut self) -> TxBurst<'_> {
         self.settle_tx();
         let first = &mut self.queues[0];
-        // Completions belong to the next burst; here they are looked for only when the
-        // frames run out, and only as far as `rx` will still have room for its own.
+        // Completions belong to the next burst. Here they are looked for only when the frames run
+        // out, and only as far as `rx` will still have room for its own.
         if first.free() < BURST && self.done.len() + first.frames() <= self.done.capacity() / 2 {
             let card = self.card.as_ref();
             first.harvest(self.region.bytes(), card, &mut self.done, &mut self.refusals);

@@ -394,8 +394,8 @@ fn modes(mode: XdpMode) -> &'static [Mode] {
     }
 }
 
-/// The kernel takes one page at most; above an MTU of some 3,800 bytes a packet that
-/// fills the link does not fit, and is counted when it comes.
+/// The kernel takes one page at most. Above an MTU of some 3,800 bytes a packet that fills the link
+/// does not fit, and is counted when it comes.
 fn frame_size(mtu: usize) -> usize {
     if mtu + LINK_HEADERS + HEADROOM <= 2048 { 2048 } else { 4096 }
 }

@@ -315,8 +315,8 @@ impl Queue {
     /// out, stale, when the link returns. Copy mode only, where the kernel reads the
     /// ring within our own system calls and at no other time.
     fn void(&mut self, region: &[u8], done: &mut Vec<TxDone>, refusals: &mut Refusals) {
-        // What the kernel took before it stopped is complete, although the ring may not
-        // say so yet: those frames are no longer in flight when the ring is walked.
+        // What the kernel took before it stopped is complete, although the ring may not say so yet.
+        // Those frames are no longer in flight when the ring is walked.
         self.harvest(region, None, done, refusals);
         let Queue { xsk: Xsk { tx, fill, .. }, slots, free, origin, .. } = self;
         let mut taken = 0;

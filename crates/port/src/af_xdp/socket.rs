@@ -111,8 +111,8 @@ impl Xsk {
         let fill_map = Mapping::ring(raw, fill_at, &at.fr, config.fill, 8)?;
         let completion_at = libc::XDP_UMEM_PGOFF_COMPLETION_RING as libc::off_t;
         let completion_map = Mapping::ring(raw, completion_at, &at.cr, config.completion, 8)?;
-        // SAFETY: the kernel laid the rings out so, with the sizes just set; the maps
-        // live as long as the rings, and this process is the other end of each.
+        // SAFETY: the kernel laid the rings out so, with the sizes just set. The maps live as long
+        // as the rings, and this process is the other end of each.
         let (rx, tx, fill, completion) = unsafe {
             (
                 consumer(rx_map.as_ref(), &at.rx, config.rx),

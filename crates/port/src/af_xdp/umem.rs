@@ -69,8 +69,8 @@ impl Region {
 
     /// All of it.
     ///
-    /// The kernel writes only to the frames that it was lent through the fill ring and
-    /// to the metadata of those in the transmit ring; the engine hands out others only.
+    /// The kernel writes only to the frames that it was lent through the fill ring and to the
+    /// metadata of those in the transmit ring. The engine hands out others only.
     #[inline]
     pub fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: the mapping is valid as long as `self`, borrowed here, and no other owner has

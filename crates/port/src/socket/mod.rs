@@ -469,8 +469,8 @@ const NONE: u16 = u16::MAX;
 /// So few sockets are read without asking first which of them have something.
 const FEW: usize = 4;
 const TX_SLOTS: usize = 256;
-/// The longest IP packet behind an Ethernet header with two VLAN tags: what the path takes
-/// is for the route to say, and for whoever lets packets go in pieces.
+/// The longest IP packet behind an Ethernet header with two VLAN tags. What the path takes is for
+/// the route to say, and for whoever lets packets go in pieces.
 const MAX_FRAME: usize = 65_535 + 22;
 /// Between buffers: an odd number of cache lines, so that their beginnings spread over
 /// all cache sets. Of a buffer only the pages that are used take memory.

@@ -252,8 +252,8 @@ fn with_and_without(
     charts
 }
 
-/// The loop's load that every device has one nearest to, and those of the devices: rates are
-/// shares of what each can do, so that equal shares are no equal loads.
+/// The loop's load that every device has one nearest to, and those of the devices. Rates are shares
+/// of what each can do, so equal shares are no equal loads.
 fn near_each_other<'a>(set: &[&'a Pooled]) -> Option<Vec<&'a Pooled>> {
     let apart = |a: &Pooled, b: &Pooled| (a.rate_fps / b.rate_fps).ln().abs();
     let mut devices: Vec<Vec<&Pooled>> = Vec::new();

@@ -28,7 +28,7 @@ fn table(sheet: &Sheet, delimiter: u8) -> Result<Vec<u8>, csv::Error> {
     writer.into_inner().map_err(|e| e.into_error().into())
 }
 
-/// Texts that a spreadsheet would take for a formula begin with an apostrophe: names come from
+/// Texts that a spreadsheet would take for a formula begin with an apostrophe. Names come from
 /// files and interfaces, and the file is opened by a double click.
 fn guarded(text: String, cell: &Cell) -> String {
     match cell {

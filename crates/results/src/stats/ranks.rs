@@ -86,8 +86,8 @@ fn doubled_ranks(a: &[f64], b: &[f64]) -> (Vec<u64>, f64) {
     (ranks, ties)
 }
 
-/// Two-sided probability of the rank sum `sum` (doubled), from the number of ways in which `n`
-/// of `ranks` have each sum: a knapsack's recurrence, which ties do not disturb.
+/// Two-sided probability of the rank sum `sum` (doubled), from the number of ways in which `n` of
+/// `ranks` have each sum. It is a knapsack's recurrence, which ties do not disturb.
 fn exact_p(ranks: &[u64], n: usize, sum: u64) -> f64 {
     let total = ranks.iter().sum::<u64>() as usize;
     let mut ways = vec![vec![0.0; total + 1]; n + 1];

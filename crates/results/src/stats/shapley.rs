@@ -14,10 +14,10 @@ pub struct ShapleyValue {
 /// Fewest blocks for an interval.
 pub const BLOCKS: usize = 5;
 
-/// The Shapley value of each of k layers, from the value of each of their 2^k subsets: index
-/// bit i says that layer i is on. It is the layer's marginal contribution, averaged over all
-/// orders in which the layers could have been switched on; the shares add up to the whole
-/// change (Shapley 1953).
+/// The Shapley value of each of k layers, from the value of each of their 2^k subsets: index bit i
+/// says that layer i is on. It is the layer's marginal contribution, averaged over all orders in
+/// which the layers could have been switched on. The shares add up to the whole change (Shapley
+/// 1953).
 ///
 /// # Panics
 /// Where the number of values is no power of two.
@@ -40,8 +40,8 @@ pub fn shapley(values: &[f64]) -> Vec<f64> {
     (0..layers).map(share).collect()
 }
 
-/// How much the layers i and j do together beyond what each does alone, averaged over the
-/// states of the others: (i, j, value) for i < j.
+/// How much the layers i and j do together beyond what each does alone: (i, j, value) for i < j.
+/// Averaged over the states of the others.
 ///
 /// # Panics
 /// Where the number of values is no power of two.

@@ -1,7 +1,7 @@
 //! The bytes of netlink messages: headers, attributes, addresses.
 //!
-//! The kernel is trusted to mean well, not to be of the same version: whatever is
-//! truncated or of an unexpected length ends the walk or reads as absent.
+//! The kernel is trusted to mean well, not to be of the same version: what is truncated or of an
+//! unexpected length ends the walk or reads as absent.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -50,8 +50,8 @@ impl Socket {
         self.fd.as_raw_fd()
     }
 
-    /// Sends a request, gives every message of the answer to `each`, and returns when
-    /// the kernel says that it is complete, or why it refused.
+    /// Sends a request and gives every message of the answer to `each`. Returns when the kernel
+    /// says that it is complete, or why it refused.
     pub fn ask(&mut self, request: Request, each: impl FnMut(Message<'_>)) -> io::Result<()> {
         self.ask_once(request, each).map(|_| ())
     }

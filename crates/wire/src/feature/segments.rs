@@ -1,5 +1,5 @@
-//! The packets on the wire of which the kernel made one frame, or into which it will cut one
-//! (GRO, LRO, TSO, USO): they have its headers, and its payload in turn.
+//! The packets on the wire of which the kernel made one frame, or into which it will cut one (GRO,
+//! LRO, TSO, USO). They have its headers, and its payload in turn.
 
 use super::{Feature, Keys, Layers, PacketMeta, SHAPE_FRAGMENT, SHAPE_NO_TRANSPORT, parse_into};
 use crate::ipv4::PROTOCOL_TCP;
@@ -22,8 +22,8 @@ pub struct SegmentIter {
 }
 
 impl SegmentIter {
-    /// Of a frame that was read into `feature` and `layers`, and in which each packet but the
-    /// last has `segment` octets of payload; 0: it is one packet.
+    /// Of a frame that was read into `feature` and `layers`, and in which each packet but the last
+    /// has `segment` octets of payload. 0: it is one packet.
     pub fn new(
         frame: &[u8],
         seen: &PacketMeta,

@@ -14,8 +14,8 @@ use crate::{Error, icmp, sctp, tcp, udp};
 
 /// See [`super::parse_into`].
 ///
-/// The layers are read into memory that is given: handed back by value, they would be
-/// copied from where they were written a moment ago, which costs more than reading them.
+/// The layers are read into memory that is given. Returned by value, they would be copied from
+/// where they were written a moment ago, which costs more than reading them.
 #[inline(never)]
 pub(super) fn parse(
     frame: &[u8],

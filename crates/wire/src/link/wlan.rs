@@ -36,7 +36,7 @@ fn begin(link: LinkType, frame: &[u8]) -> Result<(usize, u8), Error> {
 }
 
 /// The length of the header of AVS, whose integers are big-endian, or of Prism, whose are in the
-/// byte order of the machine that captured: a length is far below 2^16.
+/// byte order of the machine that captured. A length far below 2^16 shows which.
 fn prism(frame: &[u8]) -> Result<usize, Error> {
     let [magic @ .., a, b, c, d] = *frame.first_chunk::<8>().ok_or(Error::Truncated)?;
     let big = u32::from_be_bytes([a, b, c, d]);

@@ -324,9 +324,9 @@ fn times_before_any_other_are_exported_by_netflow_9() {
     assert_eq!(read(&messages)[0].forward, whole(record.forward, 1_000_000));
 }
 
-/// Times since the exporter's start (RFC 5102, 5.9), whose time stands in the record itself,
-/// behind them, or in an options record before; 32 bits of ms turn round in 49.7 days. Without
-/// the start nothing is known.
+/// Times since the exporter's start (RFC 5102, 5.9), whose time is in the record itself, behind
+/// them, or in an options record before. 32 bits of ms wrap in 49.7 days. Without the start nothing
+/// is known.
 #[test]
 fn times_since_the_exporters_start_are_read() {
     const BOOT_MS: u64 = 1_699_999_940_000;

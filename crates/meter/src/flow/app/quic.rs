@@ -41,9 +41,8 @@ impl Quic {
                 .is_some_and(|span| span.len() >= MIN_PROTECTED && span.end <= input.length)
     }
 
-    /// A connection may begin with a later packet: this one is the client's in a version
-    /// that is not known, or the server's answer with those that it knows (RFC 8999,
-    /// section 6).
+    /// A connection may begin with a later packet: the client's in a version that is not known. Or
+    /// it is the server's answer with those that it knows (RFC 8999, section 6).
     pub(super) fn may_begin_later(input: &Input<'_>) -> bool {
         let Ok(long) = Long::parse(input.data) else { return false };
         match long.kind() {

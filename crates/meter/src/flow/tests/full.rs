@@ -48,8 +48,8 @@ fn no_eviction_below_nine_tenths() {
     }
 }
 
-/// Ten times as many new flows as there is room, of one packet each: memory stays, the
-/// established flows stay, each that goes early is counted and says why.
+/// Ten times as many new flows as there is room, of one packet each: memory stays and the
+/// established flows stay. Each that goes early is counted and says why.
 #[test]
 fn a_flood_evicts_itself() {
     const ROOM: u32 = 20_000;

@@ -146,8 +146,8 @@ fn a_late_answer_is_a_sample_and_no_loss() {
     assert_eq!((side.requests, side.answered, side.unanswered), (2, 2, 0));
 }
 
-/// A mirror port shows every packet twice; a request sent again later is ambiguous (Karn's
-/// rule), and its answer counts; long after, the first one is given up.
+/// A mirror port shows every packet twice. A request sent again later is ambiguous (Karn's rule),
+/// and its answer counts. Long after, the first one is given up.
 #[test]
 fn requests_that_come_twice() {
     let mut bench = Bench::new();

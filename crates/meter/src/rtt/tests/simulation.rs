@@ -1,5 +1,5 @@
-//! A TCP sender and receiver over a path of known delay, loss and reordering, with the
-//! matcher in its middle: what it calls clean must be the path's round trip.
+//! A TCP sender and receiver over a path of known delay, loss and reordering, with the matcher in
+//! its middle. What that calls clean must be the path's round trip.
 
 use super::*;
 use std::cmp::Reverse;

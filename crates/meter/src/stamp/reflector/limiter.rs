@@ -18,8 +18,8 @@ pub struct RateLimit {
 }
 
 impl RateLimit {
-    /// Of one source address unless said otherwise: a sender of 200,000 a second with a
-    /// quarter of it to spare, and a quarter of a second in which we were not run.
+    /// The default for one source address: a sender of 200,000 a second with a quarter of it to
+    /// spare. The burst is a quarter of a second in which we were not run.
     pub const OF_SOURCE: RateLimit = RateLimit { per_second: 250_000, burst: 62_500 };
     /// Of all together unless said otherwise.
     pub const OF_ALL: RateLimit = RateLimit { per_second: 1_000_000, burst: 250_000 };

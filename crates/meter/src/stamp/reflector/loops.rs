@@ -131,8 +131,8 @@ const AGE: u32 = 8;
 const MOST_LOST: i32 = 65_535;
 /// A sender that begins anew is seen before it has sent more.
 const BEGINNING: u32 = 64;
-/// A new beginning is at least a millisecond after the last request, in steps of [`middle`]:
-/// a sender of several threads may exchange two requests, but not by so much.
+/// A new beginning is at least a millisecond after the last request, in steps of [`middle`]. A
+/// sender of several threads may exchange two requests, but not by so much.
 const LATER: i32 = 64;
 /// One stray is forgiven in 100 ms, and so many at once.
 const STRAY: i64 = 100_000_000;

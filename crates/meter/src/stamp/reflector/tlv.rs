@@ -39,8 +39,8 @@ pub(super) struct State {
     /// Requests received and replies sent in this session, this exchange included;
     /// `None`: stateless.
     pub counters: Option<(u32, u32)>,
-    /// The previous reply of this session: sequence number, time sent as on the wire, and
-    /// where that was stamped; `None`: there was none, or its stamp is not known.
+    /// The previous reply of this session: sequence number, time sent as on the wire, and where
+    /// that was stamped. `None`: there was none, or its stamp is not known.
     pub previous: Option<(u32, u64, StampSource)>,
     /// Our clock is synchronised.
     pub synchronised: bool,
@@ -66,10 +66,10 @@ pub(super) struct TlvOutcome {
 /// Whether what follows the base packet begins with a TLV. Else it is the padding of a TWAMP-Light
 /// request (RFC 8762, section 4.6), which goes back as it came.
 ///
-/// A STAMP sender sets the U flag and clears M and I in every TLV (RFC 8972, section 4).
-/// For the sake of those that forget it, a type that is understood with a length that is
-/// valid for it will do as well. Zeros are neither. Random padding is taken for a TLV one
-/// time in eight; it then differs in its flag octet, which no TWAMP sender reads.
+/// A STAMP sender sets the U flag and clears M and I in every TLV (RFC 8972, section 4). Some
+/// forget it, so a type that is understood with a length that is valid for it will do as well.
+/// Zeros are neither. Random padding is taken for a TLV one time in eight; it then differs in its
+/// flag octet, which no TWAMP sender reads.
 #[inline]
 pub(super) fn begins_with_tlv(area: &[u8]) -> bool {
     let Some((header, value)) = area.split_first_chunk::<HEADER_LEN>() else {
@@ -229,8 +229,8 @@ fn answer_location(value: &mut [u8], observed: &Observed, allowed: bool) {
     }
 }
 
-/// Section 4.4 with erratum 8199: DSCP1 stays; DSCP2 and ECN say what arrived; RP is 1 where
-/// DSCP1 is refused, and the reply then has the request's DSCP. Returns the reply's DSCP.
+/// Section 4.4 with erratum 8199: DSCP1 stays; DSCP2 and ECN say what arrived. RP is 1 where DSCP1
+/// is refused, and the reply then has the request's DSCP. Returns the reply's DSCP.
 fn answer_class_of_service(value: &mut [u8], observed: &Observed, dscps: u64) -> Option<u8> {
     let dscp1 = ClassOfService::parse(value).ok()?.dscp1;
     let allowed = dscps >> dscp1 & 1 != 0;

@@ -92,8 +92,8 @@ fn services_are_not_answered_but_for_those_of_measurement() {
     assert!(answers(&mut Reflector::new(&own, time(0)).unwrap(), &mut bytes, 1000));
 }
 
-/// A service on a port of no name, whose answer to anything is its error: nothing in it is
-/// ours, so that its answers are known by their sequence numbers alone.
+/// A service on a port of no name, whose answer to anything is its error. Nothing in it is ours, so
+/// its answers are known by their sequence numbers alone.
 #[test]
 fn a_service_that_always_complains_is_soon_left_alone() {
     for complaint in [&b"ERROR: no such command\r\n"[..], &[0x45; 120]] {
