@@ -42,12 +42,12 @@ pub enum Asked {
 }
 
 /// From the command line, the program's name left out.
-pub fn parse(mut words: impl Iterator<Item = String>) -> Result<Asked> {
+pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Asked> {
     let mut args = Args { seconds: 5, repeat: 3, endurance: 60, only: None };
-    while let Some(word) = words.next() {
-        let (option, value) = match word.split_once('=') {
+    while let Some(argument) = arguments.next() {
+        let (option, value) = match argument.split_once('=') {
             Some((option, value)) => (option.to_owned(), Some(value.to_owned())),
-            None => (word, None),
+            None => (argument, None),
         };
         if option == "-h" || option == "--help" {
             return Ok(Asked::Help);
@@ -55,16 +55,16 @@ pub fn parse(mut words: impl Iterator<Item = String>) -> Result<Asked> {
         if option == "test-run" {
             return Ok(Asked::TestRun);
         }
-        let value = value.or_else(|| words.next());
+        let value = value.or_else(|| arguments.next());
         let value = value.with_context(|| format!("{option} needs a value; see --help"))?;
-        let number = || -> Result<u64> {
-            value.parse().with_context(|| format!("{option}: '{value}' is no number"))
+        let integer = || -> Result<u64> {
+            value.parse().with_context(|| format!("{option}: '{value}' is no integer"))
         };
         match option.as_str() {
             "measure" => return Ok(Asked::Measure(serde_json::from_str(&value)?)),
-            "--seconds" => args.seconds = number()?,
-            "--repeat" => args.repeat = number()? as usize,
-            "--endurance" => args.endurance = number()?,
+            "--seconds" => args.seconds = integer()?,
+            "--repeat" => args.repeat = integer()? as usize,
+            "--endurance" => args.endurance = integer()?,
             "--only" if PARTS.contains(&value.as_str()) => args.only = Some(value),
             "--only" => bail!("--only: there is no part '{value}'; choose {}", PARTS.join(", ")),
             _ => bail!("'{option}' is no option; see --help"),
@@ -124,9 +124,11 @@ mod tests {
         assert_eq!((args.seconds, args.repeat, args.endurance), (2, 7, 60));
         assert_eq!(args.only.as_deref(), Some("rtt"));
         assert!(matches!(asked("--help").unwrap(), Asked::Help));
-        for (line, part) in
-            [("--only x", "no part 'x'"), ("--fast", "needs a value"), ("--seconds x", "no number")]
-        {
+        for (line, part) in [
+            ("--only x", "no part 'x'"),
+            ("--fast", "needs a value"),
+            ("--seconds x", "no integer"),
+        ] {
             let error = asked(line).err().unwrap().to_string();
             assert!(error.contains(part), "{line}: {error}");
         }

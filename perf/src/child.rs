@@ -5,7 +5,7 @@ use std::process::{Child, Command, ExitStatus};
 
 use anyhow::Result;
 
-/// A process that is told to end when dropped.
+/// A process that is asked to end when dropped.
 pub struct Ended(pub Child);
 
 impl Ended {
@@ -19,7 +19,7 @@ impl Ended {
         tasks.flatten().filter_map(nanos).sum::<u64>() as f64 / 1e9
     }
 
-    /// Tells it to end, and waits.
+    /// Asks it to end, and waits.
     pub fn finish(&mut self) -> Result<ExitStatus> {
         if let Some(status) = self.0.try_wait()? {
             return Ok(status);

@@ -36,7 +36,7 @@ enum Kind {
     /// Both ways; flows whose keys all fall into a 64th of the buckets of the bare table's
     /// hash, whose secret is known.
     Chosen,
-    /// Both ways; flows whose words all have the same exclusive or.
+    /// Both ways; flows whose key words all have the same exclusive or.
     SameXor,
 }
 
@@ -137,18 +137,18 @@ fn write_frame(frame: &mut [u8], ends: Ends, ipv6: bool, tcp: bool) {
 fn limit(load: &Load, flows: u32) -> Result<f64> {
     let mut table = Bare::new(flows);
     let mut used = 0;
-    let mut pass = |table: &mut Bare, number: u64| {
+    let mut pass = |table: &mut Bare, pass_index: u64| {
         let mut frames = load.frames();
         let mut burst: [&[u8]; BURST] = [&[]; BURST];
         for i in 0..PACKETS as usize / BURST {
             burst.fill_with(|| frames.next().unwrap_or_default());
-            table.burst(&burst, number + i as u64, &mut used);
+            table.burst(&burst, pass_index + i as u64, &mut used);
         }
     };
     pass(&mut table, 0);
     let before = thread_cpu()?;
-    for number in 0..PASSES {
-        pass(&mut table, u64::from(number));
+    for pass_index in 0..PASSES {
+        pass(&mut table, u64::from(pass_index));
     }
     let seconds = thread_cpu()? - before;
     black_box(&table);
@@ -173,8 +173,8 @@ fn metered(load: &Load, config: Config) -> Result<Metered> {
     };
     pass(load, &mut cache, 0, &mut sink);
     let before = thread_cpu()?;
-    for number in 1..=PASSES {
-        pass(load, &mut cache, number, &mut sink);
+    for pass_index in 1..=PASSES {
+        pass(load, &mut cache, pass_index, &mut sink);
     }
     let seconds = thread_cpu()? - before;
     let counters = *cache.counters();
@@ -187,10 +187,10 @@ fn metered(load: &Load, config: Config) -> Result<Metered> {
 }
 
 /// Parses and meters every frame; 1 us apart.
-fn pass(load: &Load, cache: &mut FlowCache, number: u32, sink: &mut impl FnMut(FlowRecord)) {
+fn pass(load: &Load, cache: &mut FlowCache, pass_index: u32, sink: &mut impl FnMut(FlowRecord)) {
     let mut packets = [Feature::default(); BURST];
     let mut with: [(&[u8], Layers); BURST] = [(&[], Layers::default()); BURST];
-    let mut at_ns = START_NS + i64::from(number) * i64::from(PACKETS) * 1_000;
+    let mut at_ns = START_NS + i64::from(pass_index) * i64::from(PACKETS) * 1_000;
     let mut frames = load.frames();
     for _ in 0..PACKETS as usize / BURST {
         let mut len = 0;
@@ -228,7 +228,7 @@ enum Row {
     Bare,
     /// With room for many more flows than there are.
     Metered(Kind),
-    /// Nine tenths of the places are taken.
+    /// Nine tenths of the slots are taken.
     Full,
     /// Every flow meets the active time-out once while it is measured, and begins anew.
     Ending,

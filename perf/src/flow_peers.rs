@@ -84,7 +84,7 @@ fn row(
     exact: &dyn Fn(&FlowRun) -> Result<String>,
 ) -> Result<()> {
     let mut rates: Vec<Vec<f64>> = vec![Vec::new(); NAMES.len()];
-    let mut told = String::new();
+    let mut accuracy = String::new();
     for round in 0..repeat {
         for (i, name) in NAMES.iter().enumerate() {
             // A run of this one takes as long as all the others together.
@@ -99,7 +99,7 @@ fn row(
                     let seen: u64 = run.protocols.iter().map(|p| p.packets).sum();
                     ensure!(seen == packets, "sonde saw {seen} packets of {packets}");
                     if round == 0 {
-                        told = exact(&run)?;
+                        accuracy = exact(&run)?;
                     }
                     seconds
                 }
@@ -117,7 +117,7 @@ fn row(
             format!("{:.2} [{:.2}]", r[r.len() / 2], r[r.len() - 1])
         })
         .collect();
-    println!("{label} {} | {told} |", cells.join(" | "));
+    println!("{label} {} | {accuracy} |", cells.join(" | "));
     Ok(())
 }
 
@@ -191,9 +191,9 @@ fn timed(folder: &Folder, command: &[&str]) -> Result<f64> {
         .stdin(Stdio::null())
         .status()?;
     ensure!(status.success(), "{} ended with {status}", command.join(" "));
-    let told = fs::read_to_string(&out)?;
-    let seconds: Vec<f64> = told.split_whitespace().filter_map(|w| w.parse().ok()).collect();
-    let [user, system] = seconds[..] else { bail!("bash's time said '{told}'") };
+    let times = fs::read_to_string(&out)?;
+    let seconds: Vec<f64> = times.split_whitespace().filter_map(|w| w.parse().ok()).collect();
+    let [user, system] = seconds[..] else { bail!("bash's time said '{times}'") };
     Ok(user + system)
 }
 

@@ -168,9 +168,9 @@ struct Folder(PathBuf);
 impl Folder {
     fn new() -> Result<Folder> {
         static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let serial = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let path =
-            std::env::temp_dir().join(format!("sonde-no-drop-{}-{number}", std::process::id()));
+            std::env::temp_dir().join(format!("sonde-no-drop-{}-{serial}", std::process::id()));
         ensure!(!path.exists(), "{} is there already", path.display());
         fs::create_dir_all(&path)?;
         Ok(Folder(path))

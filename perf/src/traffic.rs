@@ -11,7 +11,7 @@ use crate::rtt::thread_cpu;
 /// Millions of packets a processor second: the frames alone, and files with truth.
 pub fn bench(repeat: usize) -> Result<()> {
     println!("\n## Making traffic: Mpps, processor time of one thread\n");
-    println!("The frames in memory, each flow told when it ends; best of {repeat}.\n");
+    println!("The frames in memory, each flow reported when it ends; best of {repeat}.\n");
     println!("| traffic | 2^11 flows at once | 2^18 | 2^21 |\n|---|---|---|---|");
     let round = |size| {
         let sizes = Sizes::constant(size);
@@ -80,15 +80,15 @@ fn in_memory(config: Config) -> Result<f64> {
     let mut buffer = vec![0; config.longest_frame()];
     let mut generator = FlowGenerator::new(config)?;
     let before = thread_cpu()?;
-    let (mut bytes, mut told) = (0u64, 0u64);
+    let (mut bytes, mut reported) = (0u64, 0u64);
     while let Some(at) = generator.next_at() {
-        bytes += generator.emit(at, &mut buffer, &mut |_| told += 1) as u64;
+        bytes += generator.emit(at, &mut buffer, &mut |_| reported += 1) as u64;
     }
     let packets = generator.packets();
-    generator.finish(&mut |_| told += 1);
+    generator.finish(&mut |_| reported += 1);
     let seconds = thread_cpu()? - before;
     // What nobody looks at, nobody would make.
-    std::hint::black_box((bytes, told));
+    std::hint::black_box((bytes, reported));
     Ok(packets as f64 / seconds / 1e6)
 }
 

@@ -4,7 +4,7 @@
 use sonde_meter::flow::BURST;
 use sonde_meter::flow::prefetch::prefetch;
 
-/// Half full at most, and never checked: keys without a place are not counted.
+/// Half full at most, and never checked: keys without a slot are not counted.
 pub struct Bare {
     buckets: Vec<[u64; 8]>,
     entries: Vec<Entry>,
