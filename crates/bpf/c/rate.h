@@ -8,8 +8,8 @@
  * may be reused. A source has WAYS entries, all in one cache line. If more live sources than that
  * meet, the one with the least debt begins afresh.
  *
- * Of the bucket of all together each CPU takes some tokens at a time: the word that all
- * CPUs write is then written once in so many packets.
+ * Of the bucket of all together each CPU takes some tokens at a time. The word that all CPUs write
+ * is then written once in so many packets.
  */
 #ifndef SONDE_RATE_H
 #define SONDE_RATE_H

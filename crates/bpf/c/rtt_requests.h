@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* Echo, DNS over UDP and SCTP heartbeats: requests that wait for their answers, in one table
- * for all flows. An entry is found by the flow and the identifier, so any count may be in
- * flight, and one without an answer blocks no other.
+/* Echo, DNS over UDP and SCTP heartbeats: requests that wait for their answers, in one table for
+ * all flows. An entry is found by the flow and the identifier, so any number may be in flight, and
+ * one without an answer blocks no other.
  *
  * A request's own flow is locked, but another flow's may share its set. An entry is taken by
  * comparing and exchanging its word, and who has it writes the rest.

@@ -2,8 +2,8 @@
 /* Frames that come twice: a mirror port copies a packet where it enters a switch and again
  * where it leaves, or two ports carry it. The second one says nothing that the first did not.
  *
- * Prints are kept for each CPU, in a table that fits its nearest cache: both copies have the
- * same addresses and ports, by which cards choose the CPU.
+ * Prints are kept for each CPU, in a table that fits its nearest cache. Both copies have the same
+ * addresses and ports, by which cards choose the CPU.
  */
 #ifndef SONDE_RTT_SEEN_H
 #define SONDE_RTT_SEEN_H

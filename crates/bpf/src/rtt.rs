@@ -158,9 +158,8 @@ impl Default for RttConfig {
 }
 
 impl RttProgram {
-    /// Octets of memory that the program's maps take, whatever the traffic: their count
-    /// depends on [`RttConfig`] alone, but for the counters of each CPU and the list of
-    /// prefixes.
+    /// Octets of memory that the program's maps take, whatever the traffic. Their count depends on
+    /// [`RttConfig`] alone, but for the counters of each CPU and the list of prefixes.
     pub fn memory_bytes(&self) -> u64 {
         self.sizes.memory_bytes(self.config.prefixes.len())
     }

@@ -30,9 +30,9 @@ pub enum StampPoint {
     /// [`Self::Released`]. A packet that finds the emptying under way has no such stamp, or that of
     /// whatever else had it raised: rare, and wrong.
     HandedOver,
-    /// A probe when the driver lets go of it: the tracepoint `consume_skb`. All senders.
-    /// Where somebody has been given a copy (tcpdump, or the receiver's stack), its end is
-    /// stamped too, later: the first stamp of a packet is the right one.
+    /// A probe when the driver lets go of it: the tracepoint `consume_skb`. All senders. Where
+    /// somebody has been given a copy (tcpdump, or the receiver's stack), its end is stamped too,
+    /// later. The first stamp of a packet is the right one.
     Released,
     /// A reply at tc ingress, after packet sockets have seen it and before IP does. What
     /// XDP redirects does not pass here.

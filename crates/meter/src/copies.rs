@@ -35,8 +35,8 @@ impl DuplicateDetector {
     }
 }
 
-/// The shift before the product brings down what differs in the upper bits: two packets that
-/// meet in a pair drive out others, whose copies are missed then.
+/// The shift before the product brings down what differs in the upper bits. Two packets that meet
+/// in a pair drive out others, whose copies are missed then.
 #[inline]
 pub(crate) fn mix(h: u64) -> u64 {
     let h = (h ^ h >> 29).wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -220,7 +220,7 @@ impl Interval {
         }
     }
 
-    /// Share of the round trip that the reflector held the packets, 0 to 1, by the medians: one
+    /// Share of the round trip that the reflector held the packets, 0 to 1, by the medians. One
     /// packet that it held for long says little of the others. `None` where the dwell is not known
     /// of every packet.
     pub fn dwell_share(&self) -> Option<f64> {

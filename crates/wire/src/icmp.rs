@@ -168,8 +168,8 @@ pub struct QuotedUdp {
 }
 
 impl QuotedUdp {
-    /// Reads the start of a quoted packet, which may end anywhere after the ports: an
-    /// IPv4 error need quote no more than 8 octets after the header (RFC 792).
+    /// Reads the start of a quoted packet, which may end anywhere after the ports. An IPv4 error
+    /// need quote no more than 8 octets after the header (RFC 792).
     pub fn parse(quoted: &[u8], version: Version) -> Result<Self, Error> {
         match version {
             Version::V4 => {

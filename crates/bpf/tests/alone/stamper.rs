@@ -23,8 +23,8 @@ fn tai_now() -> u64 {
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
-/// An XDP program that takes UDP to `port` and passes the rest: with one at its far end,
-/// veth copies each packet and lets go of the sent one at once.
+/// An XDP program that takes UDP to `port` and passes the rest. With one at its far end, veth
+/// copies each packet and lets go of the sent one at once.
 fn tap(ifindex: u32, port: u16) -> XskProgram {
     let filter = XskFilter { local_ports: &[port], peer_ports: &[], local: &[] };
     XskProgram::attach(ifindex, &filter, AttachMode::Native, false).unwrap()

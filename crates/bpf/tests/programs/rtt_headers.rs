@@ -1,5 +1,5 @@
-//! What stands below and around the packets that passive RTT times: the kernel's parser
-//! finds the same in every frame as that of `sonde-wire`, in whole and in damaged ones.
+//! What stands below and around the packets that passive RTT times. The kernel's parser finds the
+//! same in every frame as that of `sonde-wire`, in whole and in damaged ones.
 
 use crate::common::privileged;
 use crate::common::rtt::both::{Both, Random};

@@ -20,7 +20,7 @@ pub(crate) fn pin(pid: u32, cpu: usize) -> Result<(), LabError> {
     run(&["taskset", "-a", "-c", "-p", &cpu.to_string(), &pid.to_string()]).map(drop)
 }
 
-/// Runs a thread before ordinary ones, as far as niceness goes: a device has its processor to
+/// Runs a thread before ordinary ones, as far as niceness goes. A device has its processor to
 /// itself, and what else runs on this host is not part of it.
 pub(crate) fn prefer(pid: u32) -> Result<(), LabError> {
     run(&["renice", "-n", "-20", "-p", &pid.to_string()]).map(drop)

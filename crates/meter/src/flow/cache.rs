@@ -379,8 +379,8 @@ impl FlowCache {
         }
     }
 
-    /// An ICMP reply whose request's flow is not there: it is of a flow of its own, so that
-    /// every record begins with the packet whose type it reports.
+    /// An ICMP reply whose request's flow is not there. It is of a flow of its own, so that every
+    /// record begins with the packet whose type it reports.
     fn lone_reply(
         &mut self,
         pass: &Passing,

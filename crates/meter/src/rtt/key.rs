@@ -108,7 +108,7 @@ impl Seeds {
         h
     }
 
-    /// The prefix (/24 or /48) of an address, and a keyed hash instead of the host's part: flows of
+    /// The prefix (/24 or /48) of an address, and a keyed hash instead of the host's part. Flows of
     /// two hosts stay distinct, and the hosts cannot be found out.
     fn hide(self, address: [u8; 16]) -> [u8; 16] {
         let (low, high) = address.split_at(8);

@@ -207,8 +207,8 @@ impl Procedure for BackToBack {
     }
 
     fn remaining_ns(&self) -> i64 {
-        // No burst is longer than the first, and each search about halves them from there:
-        // twice the first is what a search takes, as often as loss is verified.
+        // No burst is longer than the first, and each search about halves them from there. Twice
+        // the first is what a search takes, as often as loss is verified.
         let left = self.config.tests.saturating_sub(self.begun);
         let longest = self.config.longest_ns.clamp(1, 30 * SECOND);
         i64::from(left) * i64::from(self.config.attempts.max(1)) * 2 * longest

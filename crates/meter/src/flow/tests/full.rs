@@ -103,8 +103,8 @@ fn a_cache_full_of_live_flows_gives_up_a_silent_one() {
     assert_eq!(cache.occupancy().packets, 16);
 }
 
-/// Keys that all lie in the same two buckets, as if the secret were known: the cache stays
-/// within its memory, finds what it holds, and loses no packet.
+/// Keys that all lie in the same two buckets, as if the secret were known. The cache stays within
+/// its memory, finds what it holds, and loses no packet.
 #[test]
 fn keys_that_all_collide_evict_each_other() {
     let mut cache = FlowCache::new(config(1_000));

@@ -97,8 +97,8 @@ fn who_asks_whom_is_kept_apart() {
     }
 }
 
-/// A record has the type of its first packet, which is never a reply that belongs to a
-/// request: without one, replies are a flow of their own.
+/// A record has the type of its first packet, which is never a reply that belongs to a request.
+/// Without one, replies are a flow of their own.
 #[test]
 fn replies_without_a_request_are_their_own_flow() {
     for (ipv6, request, reply) in PAIRS {

@@ -101,8 +101,8 @@ fn sort_key(said: &Said) -> (i64, u16, u64) {
     (said.4, said.0, said.2)
 }
 
-/// Every record is the one expected, and those of time-outs come at most 1 s late: the
-/// caller looks every 100 ms at least, as the worker does.
+/// Every record is the one expected, and those of time-outs come at most 1 s late. The caller looks
+/// every 100 ms at least, as the worker does.
 #[test]
 fn records_are_those_of_the_definitions_and_in_time() {
     for seed in 0..40 {
