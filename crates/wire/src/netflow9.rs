@@ -1,6 +1,6 @@
 //! NetFlow version 9 (RFC 3954): the header. FlowSets and records are those of IPFIX, with
 //! other ids of template sets, counts in bytes and no enterprise numbers:
-//! [`crate::ipfix::template::Dialect::Netflow9`].
+//! [`crate::ipfix::template::TemplateFormat::Netflow9`].
 
 use crate::Error;
 use crate::field::{put_u16, put_u32, u16_at, u32_at};
