@@ -103,17 +103,17 @@ fn binary_files_hold_what_the_tables_hold() {
     let values: Vec<f64> = matrix.into_vec().unwrap();
     // What the rows are of, as strings: UTF-32 behind a head of a multiple of 64 octets.
     let texts = index[name]["rows_are_told_by"].as_str().unwrap();
-    let texts = index[texts]["columns"].as_array().unwrap();
+    let headings = index[texts]["columns"].as_array().unwrap();
     let file = bytes(texts);
     let head = 10 + usize::from(u16::from_le_bytes([file[8], file[9]]));
     assert_eq!((&file[..8], head % 64), (&b"\x93NUMPY\x01\x00"[..], 0));
     let head_text = std::str::from_utf8(&file[10..head]).unwrap();
-    let shape = format!("'shape': (15, {})", texts.len());
+    let shape = format!("'shape': (15, {})", headings.len());
     assert!(head_text.contains("'descr': '<U") && head_text.contains(&shape), "{head_text}");
-    let cell = (file.len() - head) / 15 / texts.len();
+    let cell = (file.len() - head) / 15 / headings.len();
     let text = |row: usize, column: &str| -> String {
-        let position = texts.iter().position(|c| c == column).unwrap();
-        let from = head + (row * texts.len() + position) * cell;
+        let position = headings.iter().position(|c| c == column).unwrap();
+        let from = head + (row * headings.len() + position) * cell;
         let letters = file[from..from + cell].chunks(4);
         let codes = letters.map(|c| u32::from_le_bytes(c.try_into().unwrap()));
         codes.take_while(|c| *c > 0).map(|c| char::from_u32(c).unwrap()).collect()

@@ -191,15 +191,15 @@ impl MessageWriter {
 
     fn template_record(&self, id: u16, scope_count: u16, fields: &[FieldSpecifier]) -> Vec<u8> {
         let count = fields.len() as u16;
-        let mut fields = vec![id];
+        let mut head = vec![id];
         match (self.format, scope_count) {
-            (_, 0) => fields.push(count),
-            (TemplateFormat::Ipfix, _) => fields.extend([count, scope_count]),
+            (_, 0) => head.push(count),
+            (TemplateFormat::Ipfix, _) => head.extend([count, scope_count]),
             (TemplateFormat::Netflow9, _) => {
-                fields.extend([scope_count * 4, (count - scope_count) * 4])
+                head.extend([scope_count * 4, (count - scope_count) * 4])
             }
         }
-        let mut bytes: Vec<u8> = fields.iter().flat_map(|field| field.to_be_bytes()).collect();
+        let mut bytes: Vec<u8> = head.iter().flat_map(|field| field.to_be_bytes()).collect();
         for field in fields {
             let mut specifier = [0; 8];
             let len = field.emit(&mut specifier).expect("elements have 15 bits");

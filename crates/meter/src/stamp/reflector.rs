@@ -44,7 +44,7 @@ use sonde_wire::{
 
 use crate::keyed_hash::KeyedHash;
 use crate::{Instrument, Transmit};
-use address::{Addresses, address_bits, is_unicast};
+use address::{Addresses, is_unicast, scaled_bits};
 use counters::Refusal;
 use headers::{REPLY_TTL, ipv4_checksum_holds, swap_macs, turn_headers};
 use limiter::{Limiter, Total};
@@ -98,7 +98,7 @@ impl Reflector {
         let hash = KeyedHash::new([config.seed, 0]);
         let mut reflector = Reflector {
             ports: sorted(config.ports.iter().copied()),
-            local: sorted(config.local.iter().map(|&a| address_bits(a))),
+            local: sorted(config.local.iter().map(|&a| scaled_bits(a))),
             allow: config.allow.clone(),
             ssids: sorted(config.ssids.iter().copied()),
             location: config.location,
@@ -178,8 +178,8 @@ impl Reflector {
             return Err(Refusal::Queue);
         }
         let key = SessionKey {
-            source: address_bits(found.source),
-            destination: address_bits(found.destination),
+            source: scaled_bits(found.source),
+            destination: scaled_bits(found.destination),
             source_port: found.source_port,
             destination_port: found.destination_port,
             ssid,
@@ -218,7 +218,7 @@ impl Reflector {
     /// Whether the packet is for us, and its sender may have a reply.
     #[inline]
     fn admit(&mut self, frame: &[u8], found: &UdpFrame, now: Time) -> Result<(), Refusal> {
-        let (source, destination) = (address_bits(found.source), address_bits(found.destination));
+        let (source, destination) = (scaled_bits(found.source), scaled_bits(found.destination));
         if self.ports.binary_search(&found.destination_port).is_err()
             || !self.local.is_empty() && self.local.binary_search(&destination).is_err()
         {

@@ -378,7 +378,7 @@ impl<'a> Drawing<'a> {
         // What was pushed out at the bottom comes back up, and pushes the others.
         let mut limit = lowest;
         for position in positions.iter_mut().rev() {
-            *position = height.min(limit);
+            *position = position.min(limit);
             limit = *position - LABEL_STEP;
         }
         for (&(_, i), y) in labels.iter().zip(positions) {

@@ -38,8 +38,8 @@ impl FieldSpecifier {
     }
 }
 
-/// Whose rules the bytes follow.
 /// Whose rules template records and sets follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TemplateFormat {
     /// RFC 7011.
     Ipfix,

@@ -221,21 +221,21 @@ fn options_carry_what_rfc_7011_asks_for() {
     let domains = |m: &Vec<u8>| Message::new_checked(m).unwrap().header.domain;
     assert_eq!(messages.iter().map(domains).collect::<Vec<_>>(), [1, 1, 0]);
     // Again only the statistics, until there is something new to send, or it is time.
-    let mut options = |exporter: &mut Exporter, at| {
+    let mut again_at = |exporter: &mut Exporter, at| {
         let mut again = Vec::new();
         exporter.options(&stats(), at, &mut |m| again.push(m.to_vec()));
         messages.extend_from_slice(&again);
         again.iter().map(domains).collect::<Vec<_>>()
     };
-    assert_eq!(options(&mut exporter, NOW + SECOND), [0]);
+    assert_eq!(again_at(&mut exporter, NOW + SECOND), [0]);
     record.key.protocol = if record.key.protocol == 1 { 17 } else { 1 };
     exporter.push(&record, NOW, &mut |_| ());
     assert_eq!(
-        options(&mut exporter, NOW + 2 * SECOND),
+        again_at(&mut exporter, NOW + 2 * SECOND),
         [1, 1, 0],
         "flow, information, statistics"
     );
-    assert_eq!(options(&mut exporter, NOW + 602 * SECOND), [1, 0]);
+    assert_eq!(again_at(&mut exporter, NOW + 602 * SECOND), [1, 0]);
     assert_eq!(options(&messages, 42, 42).last().unwrap(), &2u64.to_be_bytes());
 }
 

@@ -53,9 +53,9 @@ impl LinkFeatures {
 
     fn labels(&mut self, frame: &[u8], start: usize) {
         let entries = frame.get(start..).unwrap_or(&[]).chunks(mpls::ENTRY_LEN);
-        for (entry, bytes) in self.mpls.iter_mut().zip(entries) {
+        for (kept, bytes) in self.mpls.iter_mut().zip(entries) {
             let Ok(entry) = mpls::Entry::parse(bytes) else { return };
-            *entry =
+            *kept =
                 entry.label << 4 | u32::from(entry.traffic_class) << 1 | u32::from(entry.bottom);
             self.labels += 1;
             if entry.bottom {

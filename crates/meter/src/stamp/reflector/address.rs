@@ -33,7 +33,7 @@ impl Addresses {
         Ok(Addresses { ranges })
     }
 
-    /// Whether `address`, on the scale of [`address_bits`], is among them.
+    /// Whether `address`, on the scale of [`scaled_bits`], is among them.
     #[inline]
     pub(super) fn contain(&self, address: u128) -> bool {
         let after = self.ranges.partition_point(|&(first, _)| first <= address);
@@ -51,7 +51,7 @@ pub(super) fn check(prefixes: &[Prefix]) -> Result<(), ReflectorError> {
 
 /// IPv4 addresses and IPv6 ones on one scale.
 #[inline]
-pub(super) fn address_bits(address: IpAddr) -> u128 {
+pub(super) fn scaled_bits(address: IpAddr) -> u128 {
     address_bits(address) | if address.is_ipv4() { MAPPED } else { 0 }
 }
 
@@ -91,7 +91,7 @@ mod tests {
             ("2001:db8:0:1::", false),
             ("::a00:1", false),
         ] {
-            assert_eq!(all.contain(address_bits(address.parse().unwrap())), is_in, "{address}");
+            assert_eq!(all.contain(scaled_bits(address.parse().unwrap())), is_in, "{address}");
         }
         assert!(!Addresses::default().contain(0));
         assert!(
