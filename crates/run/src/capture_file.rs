@@ -94,14 +94,14 @@ impl Unread {
     /// For people, a line for each kind.
     pub fn lines(&self) -> Vec<String> {
         let Skipped { bad_times, no_interface, other_blocks } = self.skipped();
-        let numbers: Vec<String> = self.link_types.keys().map(u16::to_string).collect();
+        let link_types: Vec<String> = self.link_types.keys().map(u16::to_string).collect();
         let kinds = [
             (
                 self.link_types.values().sum(),
                 format!(
                     "packets of link types that are not known ({}); capture with \
                      tcpdump -y EN10MB, RAW or LINUX_SLL2",
-                    numbers.join(", ")
+                    link_types.join(", ")
                 ),
             ),
             (
@@ -133,13 +133,13 @@ impl Unread {
     }
 }
 
-/// Where packets of a capture were seen: at an interface by its name, or by its number where there
+/// Where packets of a capture were seen: at an interface by its name, or by its index where there
 /// are several.
-pub fn point(file: &str, interface: Option<&str>, number: Option<u32>) -> RttPoint {
+pub fn point(file: &str, interface: Option<&str>, index: Option<u32>) -> RttPoint {
     RttPoint {
-        name: match (interface, number) {
+        name: match (interface, index) {
             (Some(interface), _) => format!("{file} {interface}"),
-            (None, Some(number)) => format!("{file} interface {number}"),
+            (None, Some(index)) => format!("{file} interface {index}"),
             (None, None) => file.into(),
         },
         how: "capture file, by the packets' times".into(),

@@ -32,7 +32,7 @@ pub type Opener<'a> = &'a dyn Fn(Engine, &OpenSpec) -> Result<Box<dyn Port>, Por
 pub enum DoctorVerdict {
     /// As it should be, or of no weight.
     Ok,
-    /// It works, with worse numbers.
+    /// It works, with less accuracy or speed.
     Warn,
 }
 

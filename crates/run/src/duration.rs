@@ -1,4 +1,4 @@
-//! Durations in settings: nanoseconds here, "250us" or a number of seconds where they are
+//! Durations in settings: nanoseconds here, "250us" or seconds as a number where they are
 //! written.
 
 use serde::de::{self, Visitor};
@@ -16,7 +16,7 @@ pub fn serialize<S: Serializer>(ns: &i64, to: S) -> Result<S::Ok, S::Error> {
 /// For `#[serde(deserialize_with)]`: a text with a unit, or seconds.
 ///
 /// # Errors
-/// Neither of them, or no whole number of nanoseconds.
+/// Neither of them, or not a whole count of nanoseconds.
 pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<i64, D::Error> {
     from.deserialize_any(Duration)
 }

@@ -1,5 +1,5 @@
-//! Interfaces that are one place: `--join` of `sonde rtt` and `sonde flow`. A tap has a port
-//! for each direction, and each of two uplinks may carry one.
+//! Interfaces that are one observation point: `--join` of `sonde rtt` and `sonde flow`. A tap
+//! has a port for each direction, and each of two uplinks may carry one.
 
 pub mod ordered;
 
@@ -13,7 +13,7 @@ use anyhow::{Result, anyhow};
 pub enum Join {
     /// Every interface.
     All,
-    /// These, by their names; of a capture by their numbers.
+    /// These, by their names; of a capture by their indexes.
     These(Vec<String>),
 }
 
@@ -40,75 +40,77 @@ impl FromStr for Join {
     }
 }
 
-/// The place of each interface: its own number, or the lowest of those that it is joined
-/// with.
-pub fn places(joins: &[Join], names: &[String]) -> Result<Vec<u8>> {
-    let mut places: Vec<u8> = (0..names.len()).map(|i| i as u8).collect();
+/// For each interface the index of its observation point: its own, or the lowest of those
+/// that it is joined with.
+pub fn joined_points(joins: &[Join], names: &[String]) -> Result<Vec<u8>> {
+    let mut points: Vec<u8> = (0..names.len()).map(|i| i as u8).collect();
     for join in joins {
         let joined: Vec<u8> = match join {
-            Join::All => places.clone(),
+            Join::All => points.clone(),
             Join::These(these) => {
-                let place = |name: &String| {
+                let point = |name: &String| {
                     let i = names.iter().position(|n| n == name);
-                    i.map(|i| places[i]).ok_or_else(|| {
+                    i.map(|i| points[i]).ok_or_else(|| {
                         anyhow!("`join`: {name} is not among the interfaces {}", names.join(", "))
                     })
                 };
-                these.iter().map(place).collect::<Result<_>>()?
+                these.iter().map(point).collect::<Result<_>>()?
             }
         };
         let lowest = joined.iter().min().copied().unwrap_or(0);
-        places.iter_mut().filter(|p| joined.contains(p)).for_each(|p| *p = lowest);
+        points.iter_mut().filter(|p| joined.contains(p)).for_each(|p| *p = lowest);
     }
-    Ok(places)
+    Ok(points)
 }
 
-/// Whether any two interfaces are one place.
-pub fn any(places: &[u8]) -> bool {
-    places.iter().enumerate().any(|(i, place)| usize::from(*place) != i)
+/// Whether any two interfaces are one observation point.
+pub fn any(points: &[u8]) -> bool {
+    points.iter().enumerate().any(|(i, point)| usize::from(*point) != i)
 }
 
-/// The interfaces of a capture that are one place, by their numbers in it.
+/// The interfaces of a capture that are one observation point, by their indexes in it.
 #[derive(Clone, Debug, Default)]
-pub struct Numbers {
+pub struct CaptureJoins {
     all: bool,
     lists: Vec<Vec<u32>>,
 }
 
-impl Numbers {
+impl CaptureJoins {
     /// What `join` says of a capture.
-    pub fn new(joins: &[Join]) -> Result<Numbers> {
-        let mut numbers = Numbers::default();
+    pub fn new(joins: &[Join]) -> Result<CaptureJoins> {
+        let mut joined = CaptureJoins::default();
         for join in joins {
             let Join::These(these) = join else {
-                numbers.all = true;
+                joined.all = true;
                 continue;
             };
-            let number = |text: &String| {
+            let index = |text: &String| {
                 text.parse().map_err(|_| {
-                    anyhow!("`join`: the interfaces of a capture have numbers, and {text} is none")
+                    anyhow!(
+                        "`join`: in a capture interfaces have numbers, from 0 on; {text} is none"
+                    )
                 })
             };
-            numbers.lists.push(these.iter().map(number).collect::<Result<_>>()?);
+            joined.lists.push(these.iter().map(index).collect::<Result<_>>()?);
         }
-        Ok(numbers)
+        Ok(joined)
     }
 
-    /// The number that stands for the place of this interface.
-    pub fn place(&self, number: u32) -> u32 {
+    /// The index of the observation point of this interface.
+    pub fn point_of(&self, index: u32) -> u32 {
         if self.all {
             return 0;
         }
-        let list = self.lists.iter().find(|list| list.contains(&number));
-        list.and_then(|list| list.iter().min().copied()).unwrap_or(number)
+        let list = self.lists.iter().find(|list| list.contains(&index));
+        list.and_then(|list| list.iter().min().copied()).unwrap_or(index)
     }
 }
 
-/// What is told of an interface that is joined with another.
-pub fn describe(how: &mut String, i: usize, places: &[u8], names: &[String]) {
-    let place = places.get(i).map_or(i, |place| usize::from(*place));
-    if place != i
-        && let Some(name) = names.get(place)
+/// Adds to `how` the interface that the `i`th one is joined with.
+pub fn describe(how: &mut String, i: usize, points: &[u8], names: &[String]) {
+    let point = points.get(i).map_or(i, |point| usize::from(*point));
+    if point != i
+        && let Some(name) = names.get(point)
     {
         how.push_str(&format!(", joined with {name}"));
     }
@@ -123,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn interfaces_share_the_lowest_number() {
+    fn interfaces_share_the_lowest_index() {
         let names: Vec<String> = ["a", "b", "c", "d", "e"].map(String::from).to_vec();
         for (given, want) in [
             (&[][..], [0, 1, 2, 3, 4]),
@@ -132,10 +134,10 @@ mod tests {
             (&["b,d", "c,e"], [0, 1, 2, 1, 2]),
             (&["d,e", "e,b"], [0, 1, 2, 1, 1]),
         ] {
-            assert_eq!(places(&joins(given), &names).unwrap(), want, "{given:?}");
+            assert_eq!(joined_points(&joins(given), &names).unwrap(), want, "{given:?}");
             assert_eq!(any(&want), !given.is_empty());
         }
-        let error = places(&joins(&["a,x"]), &names).unwrap_err().to_string();
+        let error = joined_points(&joins(&["a,x"]), &names).unwrap_err().to_string();
         assert!(error.contains("x is not among the interfaces a, b, c, d, e"), "{error}");
         let mut how = String::from("tcx");
         describe(&mut how, 3, &[0, 1, 2, 1, 4], &names);
@@ -143,12 +145,13 @@ mod tests {
     }
 
     #[test]
-    fn interfaces_of_a_capture_have_numbers() {
-        let place = |given: &[&str], number| Numbers::new(&joins(given)).unwrap().place(number);
-        assert_eq!((place(&[], 3), place(&["all"], 3)), (3, 0));
-        assert_eq!((place(&["2,7", "3,9"], 7), place(&["2,7", "3,9"], 9)), (2, 3));
-        assert_eq!(place(&["2,7"], 5), 5);
-        assert!(Numbers::new(&joins(&["0,eth0"])).unwrap_err().to_string().contains("eth0"));
+    fn interfaces_of_a_capture_are_named_by_index() {
+        let point =
+            |given: &[&str], index| CaptureJoins::new(&joins(given)).unwrap().point_of(index);
+        assert_eq!((point(&[], 3), point(&["all"], 3)), (3, 0));
+        assert_eq!((point(&["2,7", "3,9"], 7), point(&["2,7", "3,9"], 9)), (2, 3));
+        assert_eq!(point(&["2,7"], 5), 5);
+        assert!(CaptureJoins::new(&joins(&["0,eth0"])).unwrap_err().to_string().contains("eth0"));
     }
 
     #[test]

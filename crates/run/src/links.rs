@@ -1,4 +1,4 @@
-//! What the kernel tells of links, and what a link's frames begin with.
+//! What the kernel says of links, and what a link's frames begin with.
 
 use sonde_sys::netlink::Link;
 
@@ -8,7 +8,7 @@ pub fn has_ethernet(link: &Link) -> bool {
     link.mac != [0; 6] || link.name == "lo"
 }
 
-/// What is told where the kernel does not let `what` be done.
+/// The message where the kernel does not let `what` be done.
 pub fn netlink(what: &str) -> String {
     format!(
         "cannot {what} by netlink; a sandbox may forbid it, and 'ulimit -n' bounds what is open"

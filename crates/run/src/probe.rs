@@ -46,7 +46,7 @@ use crate::running::{Context, Ended, Latest, Running, Stop, records};
 pub type Probe = Running<Event, Status, Control>;
 
 /// Finds the way to every target and starts sending. A target without a way, or a name without
-/// an address, is left out and told in [`About`], unless it is the only one.
+/// an address, is left out and reported in [`About`], unless it is the only one.
 ///
 /// # Errors
 /// Settings that cannot be; no target that can be measured; an engine that cannot be opened.
@@ -159,7 +159,7 @@ fn names_of(targets: &[Target], left_out: &[(String, String)]) -> Vec<names::Wat
 const LOOK_UP_EVERY: Duration = Duration::from_secs(60);
 /// Between two looks at the workers.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// The same where each packet is told.
+/// The same where each packet is reported.
 const PATIENCE_FOR_SAMPLES: Duration = Duration::from_millis(5);
 /// Capacity of the queue of fates.
 const SAMPLES: usize = 1 << 17;

@@ -1,5 +1,5 @@
 //! The loop between a port and an instrument: a packet enters at [`Port::rx`], a
-//! number leaves at [`Instrument::poll_record`]. And the one between a port and what only sends.
+//! record leaves at [`Instrument::poll_record`]. And the one between a port and what only sends.
 
 use anyhow::Result;
 use sonde_meter::{Instrument, Paced};
@@ -10,7 +10,7 @@ use sonde_wire::{Time, Verdict};
 /// What one turn did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Turn {
-    /// The time that everything in it was told.
+    /// The time that everything in it was given.
     pub now: Time,
     /// Frames that the port handed over.
     pub received: usize,
@@ -106,7 +106,7 @@ pub fn send(port: &mut dyn Port, load: &mut impl Paced, longest: i64) -> Result<
     Ok(sent)
 }
 
-/// Sleeps until shortly before `due`, and tells so; not where that is too soon.
+/// Sleeps until shortly before `due`, unless that is too soon. Returns whether it slept.
 fn doze(port: &mut dyn Port, now: Time, due: Time) -> Result<bool, PortError> {
     if due - now <= 2 * WAKE_UP_NS {
         return Ok(false);

@@ -126,7 +126,7 @@ impl Reflect {
             if let Some(kernel) = &mut self.kernel {
                 kernel.follow(&self.settings)?;
             }
-            self.interface.tell(&self.worker.latest().port);
+            self.interface.log(&self.worker.latest().port);
             if self.reported.elapsed().as_nanos() as i64 >= self.settings.report_interval {
                 let counts = self.kernel.as_mut().map(Kernel::counts).transpose()?;
                 let latest = self.worker.latest();
@@ -187,7 +187,7 @@ impl Reflect {
 }
 
 fn config(settings: &Settings, clock: ClockState) -> ReflectorConfig {
-    // Whoever knows it can fill one place of the table of sessions.
+    // Whoever knows it can fill one bucket of the table of sessions.
     let [seed, _] = secrets(None);
     ReflectorConfig {
         stateful: !settings.stateless,
@@ -213,7 +213,7 @@ fn limit(limit: Limit) -> Option<stamp::RateLimit> {
     })
 }
 
-/// Tells when the engine's interface vanishes and returns.
+/// Logs when the engine's interface vanishes and returns.
 struct Interface {
     name: String,
     lost: u64,
@@ -225,7 +225,7 @@ impl Interface {
         Interface { name: name.unwrap_or_default().to_owned(), lost: 0, returned: 0 }
     }
 
-    fn tell(&mut self, port: &PortStats) {
+    fn log(&mut self, port: &PortStats) {
         if port.interface_lost > self.lost {
             self.lost = port.interface_lost;
             tracing::warn!("{} is gone; waiting for an interface of this name", self.name);
@@ -249,7 +249,7 @@ struct Worker {
     thread: Option<JoinHandle<(Snapshot, Result<()>)>>,
 }
 
-/// What it is told about this host.
+/// What it is given about this host.
 enum News {
     Clock(ClockState),
     NoSenders(Vec<Prefix>),

@@ -52,7 +52,7 @@ impl Context {
     /// # Errors
     /// Those of [`Context::when_open`].
     pub fn opened(&self, uses: &[Uses], writes: &[PathBuf]) -> Result<(), RunError> {
-        self.when_open.as_ref().map_or(Ok(()), |tell| tell(uses, writes))
+        self.when_open.as_ref().map_or(Ok(()), |opened| opened(uses, writes))
     }
 }
 
@@ -278,7 +278,7 @@ pub struct Ended {
     pub counters: BTreeMap<String, u64>,
     /// Its own behaviour: lateness, pauses.
     pub health: Health,
-    /// What casts doubt on its numbers as a whole.
+    /// What casts doubt on its results as a whole.
     pub caveats: CaveatSet,
     /// Why it ended before its time. What was measured until then was handed over.
     pub failure: Option<RunError>,

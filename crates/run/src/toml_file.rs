@@ -1,4 +1,4 @@
-//! TOML files, read by serde: what is wrong is told with the file, the line and the key.
+//! TOML files, read by serde: errors name the file, the line and the key.
 
 use std::fmt;
 use std::ops::Range;
@@ -66,7 +66,7 @@ impl TomlText {
             let message = e.message().trim().replace('\n', ", ");
             let Some(span) = e.span() else { return self.whole(message) };
             let message = match DeTable::parse(&self.text) {
-                Ok(table) => told(&message, find(table.get_ref(), span.start)),
+                Ok(table) => describe(&message, find(table.get_ref(), span.start)),
                 // It is no TOML.
                 Err(_) => message,
             };
@@ -74,7 +74,7 @@ impl TomlText {
         })
     }
 
-    /// An error at what stands at this place of the text.
+    /// An error at this position of the text.
     pub fn error(&self, at: Range<usize>, message: impl Into<String>) -> Error {
         let line = Some(self.line(at.start));
         Error { file: self.file.clone(), line, message: message.into() }
@@ -85,7 +85,7 @@ impl TomlText {
         Error { file: self.file.clone(), line: None, message: message.into() }
     }
 
-    /// The line of a place in the text, from 1.
+    /// The line of an octet of the text, from 1.
     pub fn line(&self, offset: usize) -> usize {
         self.text.as_bytes().iter().take(offset).filter(|&&b| b == b'\n').count() + 1
     }
@@ -141,9 +141,9 @@ fn find<'a>(table: &'a DeTable<'_>, offset: usize) -> KeyPosition<'a> {
     inside(table, "", offset).unwrap_or_default()
 }
 
-/// What serde says, in the words of who writes the file.
-fn told(message: &str, place: KeyPosition<'_>) -> String {
-    let KeyPosition { key, table, names } = place;
+/// What serde says, in the terms of who writes the file.
+fn describe(message: &str, at: KeyPosition<'_>) -> String {
+    let KeyPosition { key, table, names } = at;
     let of = |table: &str| match table {
         "" => String::new(),
         table => format!(" in {table}"),
@@ -179,7 +179,7 @@ fn instead<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> Stri
     }
 }
 
-/// Insertions, deletions and replacements between two short words (Levenshtein).
+/// Insertions, deletions and replacements between two short texts (Levenshtein).
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

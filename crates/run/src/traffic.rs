@@ -132,5 +132,5 @@ fn to_file(
     Ok(made)
 }
 
-/// Packets between two looks at whether the end is asked for, and words about how it goes.
+/// Packets between two looks at whether the end is asked for, and updates of the status.
 const LOOK_EVERY: u64 = 1 << 16;

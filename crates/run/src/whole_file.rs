@@ -37,13 +37,14 @@ pub fn create(path: &Path) -> io::Result<File> {
     File::options().write(true).create(true).truncate(true).mode(0o640).open(path)
 }
 
-/// The name of the `number`th file of a run: the first as it was given, then NAME-0002.EXT.
-pub fn numbered(path: &Path, number: u32) -> PathBuf {
-    if number == 1 {
+/// The name of a file of a run by its index, from 1: the first as it was given, then
+/// NAME-0002.EXT.
+pub fn numbered(path: &Path, index: u32) -> PathBuf {
+    if index == 1 {
         return path.to_owned();
     }
     let mut name = path.file_stem().unwrap_or_default().to_os_string();
-    name.push(format!("-{number:04}"));
+    name.push(format!("-{index:04}"));
     if let Some(extension) = path.extension() {
         name.push(".");
         name.push(extension);
@@ -51,10 +52,11 @@ pub fn numbered(path: &Path, number: u32) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// Opens the first of a run's files behind the `number`th that is not there yet, and says its
-/// number. Without one the file before it goes on, and who runs this is told.
-pub fn create_next(path: &Path, number: u32) -> Option<(File, u32)> {
-    for next in number + 1.. {
+/// Opens the first of a run's files after the one at `index` that does not exist yet.
+/// Returns it with its index. `None`: it cannot be opened, which is logged; the file before
+/// it goes on.
+pub fn create_next(path: &Path, index: u32) -> Option<(File, u32)> {
+    for next in index + 1.. {
         let name = numbered(path, next);
         match File::options().write(true).create_new(true).mode(0o640).open(&name) {
             Ok(file) => return Some((file, next)),

@@ -136,7 +136,7 @@ fn streams_come_and_go_while_others_run_on() {
             let new: Vec<_> =
                 (40..50).map(|i| StreamSpec { period: period(i), ..spec(i) }).collect();
             sender.add(&new, now, 1_000).unwrap();
-            // The replies of one that is not settled yet could not be told from those of the same.
+            // Replies to the ended stream 30 may still come: they would count for a new one.
             assert!(sender.add(&[spec(30)], now, 100).is_err());
         }
         if !again && now >= Time::ZERO + 6 * SECOND {
@@ -223,7 +223,7 @@ fn damage_is_dropped_and_counted_never_measured() {
         assert_eq!(c.sent, 10_000);
         assert_eq!(c.sent, c.received + c.lost);
         // A bit flipped in the Ethernet header harms nothing that is measured; any other
-        // one must cost the packet, not spoil a number.
+        // one must cost the packet, not spoil a result.
         let damaged = o.path.forward.corrupted + o.path.backward.corrupted;
         assert!(c.lost > damaged / 2 && c.lost <= damaged, "seed {seed}: {} {damaged}", c.lost);
         assert!((o.total.forward.min - 2 * MS).abs() <= 1, "seed {seed}");

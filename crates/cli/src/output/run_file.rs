@@ -40,7 +40,7 @@ pub fn check(path: &Path) -> anyhow::Result<()> {
         let temporary = whole_file::beside(path);
         whole_file::create(&temporary).and_then(|_| fs::remove_file(&temporary))
     };
-    tried.with_context(|| format!("cannot write {}; choose another place", path.display()))
+    tried.with_context(|| format!("cannot write {}; choose another path", path.display()))
 }
 
 /// Whether saving at `path` makes or replaces a file, and may so be done again and again.
@@ -98,7 +98,7 @@ mod tests {
         let kept = fs::read(&old).unwrap();
         fs::remove_dir_all(&folder).unwrap();
         assert!(ok.iter().all(Result::is_ok), "{ok:?}");
-        assert!(text.contains("/nonexistent/run.json; choose another place"), "{text}");
+        assert!(text.contains("/nonexistent/run.json; choose another path"), "{text}");
         assert!(at_folder.is_err());
         assert_eq!((left, kept), (1, b"old".to_vec()));
     }

@@ -513,7 +513,7 @@ impl Compression {
 pub const LOOK_AROUND: Duration = Duration::from_millis(100);
 /// As people know it.
 const STDIN: &str = "standard input";
-/// Octets that tell the compression.
+/// Octets by which the compression is recognised.
 const MAGIC: usize = 4;
 /// Octets of a piece of what is not live.
 const PIECE: usize = 1 << 20;

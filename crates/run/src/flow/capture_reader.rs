@@ -30,7 +30,7 @@ pub struct CaptureReader {
     pub unread: Unread,
     /// The highest of the interfaces that a pcapng file describes and its packets name.
     pub last_interface: u8,
-    /// What captures call them, by number.
+    /// Names of interfaces in the captures, by index.
     pub names: BTreeMap<u8, String>,
 }
 
@@ -160,10 +160,10 @@ impl CaptureReader {
         }
     }
 
-    /// What the clock shows while the latest group passes, ns since 1970 TAI; `None`: it is
-    /// not to be told anew.
+    /// What the clock shows while the latest group passes, ns since 1970 TAI; `None`: it has
+    /// not advanced.
     pub fn clock(&self) -> Option<i64> {
-        self.pace.tells.then_some(self.pace.now)
+        self.pace.advances.then_some(self.pace.now)
     }
 
     /// The time at the end of the file, ns since 1970 TAI: `i64::MIN` if it was empty.
@@ -176,15 +176,15 @@ impl CaptureReader {
 #[derive(Clone, Copy, Debug)]
 struct Pace {
     now: i64,
-    /// The cache is to be told.
-    tells: bool,
+    /// The cache is to be given the time.
+    advances: bool,
     /// Groups in a row that were well behind.
     behind: u32,
 }
 
 impl Default for Pace {
     fn default() -> Self {
-        Pace { now: i64::MIN, tells: false, behind: 0 }
+        Pace { now: i64::MIN, advances: false, behind: 0 }
     }
 }
 
@@ -196,8 +196,8 @@ impl Pace {
         let behind = self.now.saturating_sub(latest);
         let is_behind = behind > BEHIND_NS;
         self.behind = if is_behind { self.behind + 1 } else { 0 };
-        self.tells = behind <= 0 || behind > JUMP_NS || self.behind == BEHIND_GROUPS;
-        if self.tells {
+        self.advances = behind <= 0 || behind > JUMP_NS || self.behind == BEHIND_GROUPS;
+        if self.advances {
             (self.now, self.behind) = (latest, 0);
         }
     }

@@ -132,7 +132,7 @@ fn file(path: &Path, common: &Common<'_>) -> Result<Box<dyn Output>> {
             Ok(Box::new(parquet_file::ParquetFiles::create(path, common.tai_offset_s, limits)?))
         }
         _ => Err(anyhow!(
-            "{}: the name tells the format; call it .ipfix or .parquet, or use `export.jsonl`",
+            "{}: its extension names no format; call it .ipfix or .parquet, or use `export.jsonl`",
             path.display()
         )),
     }
@@ -198,7 +198,7 @@ pub struct OptionsDue {
 }
 
 impl OptionsDue {
-    /// There is something new to tell.
+    /// There is something new to report.
     pub fn hurry(&mut self) {
         self.next_ns = None;
     }

@@ -21,7 +21,7 @@ use super::largest::Largest;
 use super::meter::Meter;
 use super::selection;
 
-/// What metering threads, export thread and view tell each other.
+/// What metering threads, export thread and view exchange.
 #[derive(Debug, Default)]
 pub struct Shared {
     /// The packets' time, ns since 1970 TAI; 0: the clock's.
@@ -31,7 +31,7 @@ pub struct Shared {
     /// Records that found a queue full.
     pub queue_lost: AtomicU64,
     /// What each metering thread reported last, by its index.
-    told: Mutex<BTreeMap<usize, WorkerReport>>,
+    reports: Mutex<BTreeMap<usize, WorkerReport>>,
     /// The interfaces, after they have changed, until the outputs know.
     interfaces: Mutex<Option<Vec<ExportInterface>>>,
     /// Records that went out.
@@ -40,7 +40,7 @@ pub struct Shared {
     pub unread: AtomicBool,
 }
 
-/// What a metering thread tells of itself.
+/// What a metering thread reports of itself.
 #[derive(Debug, Default)]
 struct WorkerReport {
     /// How packets are selected.
@@ -52,11 +52,11 @@ struct WorkerReport {
 impl Shared {
     /// Says how many packets a metering thread has selected, and how many it could not meter;
     /// `lost` came in and did not reach its meter.
-    pub fn tell(&self, worker: usize, meter: &Meter, lost: u64) {
+    pub fn report(&self, worker: usize, meter: &Meter, lost: u64) {
         let selectors = meter.sequence().map(selection::report).unwrap_or_default();
         let ignored = meter.cache().counters().refused() + lost;
-        let mut told = self.told.lock().unwrap_or_else(|e| e.into_inner());
-        told.insert(worker, WorkerReport { selectors, ignored });
+        let mut reports = self.reports.lock().unwrap_or_else(|e| e.into_inner());
+        reports.insert(worker, WorkerReport { selectors, ignored });
     }
 
     /// Says that the interfaces have changed; by the flow key's `point`.
@@ -65,12 +65,12 @@ impl Shared {
     }
 
     /// Of all threads together: the selectors are the same, their counts add up.
-    fn told(&self) -> WorkerReport {
-        let all = self.told.lock().unwrap_or_else(|e| e.into_inner());
+    fn sum_of_reports(&self) -> WorkerReport {
+        let all = self.reports.lock().unwrap_or_else(|e| e.into_inner());
         let mut sum = WorkerReport::default();
-        for told in all.values() {
-            sum.ignored += told.ignored;
-            for (i, selector) in told.selectors.iter().enumerate() {
+        for report in all.values() {
+            sum.ignored += report.ignored;
+            for (i, selector) in report.selectors.iter().enumerate() {
                 match sum.selectors.get_mut(i) {
                     Some(s) => {
                         s.observed += selector.observed;
@@ -326,7 +326,7 @@ impl Inner {
     }
 
     fn stats(&self) -> ExportStats {
-        let WorkerReport { selectors, ignored } = self.shared.told();
+        let WorkerReport { selectors, ignored } = self.shared.sum_of_reports();
         ExportStats {
             process: std::process::id(),
             ignored_packets: ignored,

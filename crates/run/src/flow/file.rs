@@ -21,7 +21,7 @@ use super::status::{FlowMetering, Status, empty_run, ended};
 use super::{outcome, setup};
 use crate::capture_file::{CaptureFiles, First, LOOK_AROUND, NextPiece, Piece, point};
 use crate::error::RunError;
-use crate::joins::Numbers;
+use crate::joins::CaptureJoins;
 use crate::running::{Context, Latest, Running, Stop};
 use crate::secrets::secrets;
 
@@ -71,7 +71,7 @@ pub fn start(
         let read =
             read_all(&run, &settings, (input, first, offset_ns), (meters, queues), &shared, &asked);
         let finished = read.and_then(|(meters, broken, reader)| {
-            tell(&mut run, &reader, broken, &paths);
+            describe(&mut run, &reader, broken, &paths);
             let meters: Vec<&Meter> = meters.iter().collect();
             outcome::finish(run, &meters, exporting)
         });
@@ -95,8 +95,8 @@ fn read_all(
     let turnstile = Turnstile::default();
     let stop = AtomicBool::new(false);
     let (gives, takes): (Vec<_>, Vec<_>) = meters.iter().map(|_| sync_channel(PIECES)).unzip();
-    let part = |((number, meter), queue)| Part {
-        number,
+    let part = |((worker, meter), queue)| Part {
+        worker,
         meter,
         queue,
         reader: CaptureReader::new(offset_ns, end_ns),
@@ -164,13 +164,13 @@ fn meters(settings: &Settings) -> anyhow::Result<Vec<Meter>> {
         1 => Shard::whole(),
         _ => Shard::new(i, workers, secret, keys, parses_all),
     };
-    let numbers = Numbers::new(&settings.metering.join)?;
-    let places: Vec<u8> = (0..=u8::MAX).map(|i| numbers.place(i.into()) as u8).collect();
-    (0..workers).map(|i| setup::meter_at(i, settings, secret, shard(i), &places)).collect()
+    let joins = CaptureJoins::new(&settings.metering.join)?;
+    let points: Vec<u8> = (0..=u8::MAX).map(|i| joins.point_of(i.into()) as u8).collect();
+    (0..workers).map(|i| setup::meter_at(i, settings, secret, shard(i), &points)).collect()
 }
 
-/// What the captures were like.
-fn tell(run: &mut FlowRun, reader: &CaptureReader, mut broken: Vec<String>, paths: &[PathBuf]) {
+/// What the captures were like: points, caveats, packets that could not be read.
+fn describe(run: &mut FlowRun, reader: &CaptureReader, mut broken: Vec<String>, paths: &[PathBuf]) {
     broken.extend(reader.broken.iter().cloned());
     for why in &broken {
         tracing::warn!("{why}");
@@ -201,7 +201,7 @@ fn tell(run: &mut FlowRun, reader: &CaptureReader, mut broken: Vec<String>, path
 
 /// One metering thread's work.
 struct Part<'a> {
-    number: usize,
+    worker: usize,
     meter: Meter,
     queue: RecordQueue,
     reader: CaptureReader,
@@ -218,7 +218,7 @@ impl Part<'_> {
         settings: &Settings,
         interrupted: impl Fn() -> bool,
     ) -> anyhow::Result<Self> {
-        if let Some(&cpu) = settings.input.cpus.get(self.number) {
+        if let Some(&cpu) = settings.input.cpus.get(self.worker) {
             pin_to_cpu(cpu).with_context(|| {
                 format!("`input.cpus`: cannot run on processor {cpu}; 'lscpu -e' lists them")
             })?;
@@ -244,7 +244,7 @@ impl Part<'_> {
         let now_ns = self.reader.now_ns().max(self.start_ns);
         self.meter.cache_mut().finish(now_ns, &mut |record| queue.push_waiting(record));
         self.queue.flush_waiting();
-        self.tell();
+        self.report();
         Ok(self)
     }
 
@@ -253,7 +253,7 @@ impl Part<'_> {
         let shard = *self.meter.shard();
         let mut group = Group::<GROUP>::new();
         let mut within = Within::new(piece);
-        let mut told = self.reader.latest_ns;
+        let mut reported = self.reader.latest_ns;
         let goes_on = 'piece: loop {
             if interrupted() {
                 self.turnstile.close();
@@ -274,23 +274,23 @@ impl Part<'_> {
                 }
                 self.meter.pass(&mut group, &mut sink);
             }
-            if self.reader.latest_ns.saturating_sub(told) >= TELL_NS {
-                told = self.reader.latest_ns;
-                self.tell();
+            if self.reader.latest_ns.saturating_sub(reported) >= REPORT_NS {
+                reported = self.reader.latest_ns;
+                self.report();
             }
         };
         self.reader.leave(&within);
-        self.tell();
+        self.report();
         goes_on
     }
 
     /// How far it is, and what could not be metered.
-    fn tell(&self) {
+    fn report(&self) {
         let now = self.reader.latest_ns.max(self.start_ns).max(1);
         self.shared.packet_time_ns.fetch_max(now, Ordering::Relaxed);
-        let tells_all = self.meter.shard().tells_all();
-        let unread = if tells_all { self.reader.unread.packets() } else { 0 };
-        self.shared.tell(self.number, &self.meter, unread);
+        let reports_all = self.meter.shard().reports_all();
+        let unread = if reports_all { self.reader.unread.packets() } else { 0 };
+        self.shared.report(self.worker, &self.meter, unread);
     }
 }
 
@@ -329,7 +329,7 @@ impl Turnstile {
     }
 }
 
-/// Beside the number of stretches that have begun.
+/// Beside the count of stretches that have begun.
 const CLOSED: u64 = 1 << 63;
 /// Records under way to the export thread: no more than a processor's cache holds.
 const ROOM: usize = 1 << 13;
@@ -338,7 +338,7 @@ const STRETCH: usize = 128;
 /// Pieces that wait for a thread.
 const PIECES: usize = 2;
 /// Between two reports to the export thread, ns of the packets' time.
-const TELL_NS: i64 = 100_000_000;
+const REPORT_NS: i64 = 100_000_000;
 
 #[cfg(test)]
 mod tests {

@@ -10,7 +10,7 @@ use sonde_results::FlowRun;
 use sonde_results::caveat::Caveat;
 use sonde_sys::netlink::{Link, Links, NetlinkEvent, NetlinkWatch};
 
-/// The number that an interface has now; 0: there is none of its name.
+/// The index that an interface has now (`ifindex`); 0: there is none of its name.
 pub type Index = Arc<AtomicU32>;
 
 /// Follows the kernel's interfaces.
@@ -40,7 +40,7 @@ impl Follow {
         self.list.iter().map(|(_, index)| index.clone()).collect()
     }
 
-    /// As collectors are told of them, by point.
+    /// As they are reported to collectors, by point.
     pub fn interfaces(&self) -> Vec<ExportInterface> {
         let interface = |(name, index): &(String, Index)| ExportInterface {
             index: index.load(Ordering::Relaxed),

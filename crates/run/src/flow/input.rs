@@ -48,7 +48,7 @@ impl OpenedInputs {
 pub fn open(
     interfaces: &[Interface],
     indexes: &[Index],
-    places: &[u8],
+    points: &[u8],
     asked: &Settings,
 ) -> Result<OpenedInputs, RunError> {
     let engine = match asked.input.engine {
@@ -58,7 +58,7 @@ pub fn open(
     };
     let opened = match engine {
         None => open_headers(interfaces, indexes, asked),
-        Some(engine) => open_frames(engine, interfaces, indexes, joins::any(places), asked),
+        Some(engine) => open_frames(engine, interfaces, indexes, joins::any(points), asked),
     };
     Ok(opened?)
 }
@@ -118,7 +118,7 @@ fn open_frames(
         None if apps => SNAP_APPS,
         None => OpenSpec::WATCHED_BYTES,
     };
-    let mut places: Vec<Vec<CapturePort>> = (0..workers).map(|_| Vec::new()).collect();
+    let mut ports_of: Vec<Vec<CapturePort>> = (0..workers).map(|_| Vec::new()).collect();
     let (mut how, consume) = (String::new(), asked.input.mirror);
     for (interface, index) in interfaces.iter().zip(indexes) {
         let name = &interface.name;
@@ -131,7 +131,7 @@ fn open_frames(
         let group = Arc::new(Group::new(name, index, open));
         let link = if has_ethernet(interface) { LinkType::Ethernet } else { LinkType::RawIp };
         for (worker, port) in ports.into_iter().enumerate() {
-            places[worker].push(CapturePort {
+            ports_of[worker].push(CapturePort {
                 group: group.clone(),
                 worker,
                 port: Some(port),
@@ -141,14 +141,14 @@ fn open_frames(
             });
         }
     }
-    let input = |places| {
+    let input = |ports| {
         MeterInput::Frames(FrameInput {
-            places,
+            ports,
             ordered: are_joined.then(Ordered::default),
             is_over: false,
         })
     };
-    let inputs = places.into_iter().map(input).collect();
+    let inputs = ports_of.into_iter().map(input).collect();
     Ok(OpenedInputs { inputs, engine: how })
 }
 
@@ -229,7 +229,8 @@ pub enum MeterInput {
 
 /// One thread's share of the frames.
 pub struct FrameInput {
-    places: Vec<CapturePort>,
+    /// By the flow key's `point`.
+    ports: Vec<CapturePort>,
     /// Where interfaces are joined, their packets.
     ordered: Option<Ordered>,
     /// Nothing more is read.
@@ -242,11 +243,11 @@ impl FrameInput {
         if let Some(ordered) = &mut self.ordered {
             ordered.begin_turn(steady_now());
         }
-        for (i, place) in self.places.iter_mut().enumerate() {
-            busy |= place.turn(i as u8, meter, &mut self.ordered, sink);
+        for (i, port) in self.ports.iter_mut().enumerate() {
+            busy |= port.turn(i as u8, meter, &mut self.ordered, sink);
         }
         let Some(ordered) = &mut self.ordered else { return busy };
-        let places = &self.places;
+        let ports = &self.ports;
         if self.is_over {
             ordered.end();
         }
@@ -256,7 +257,7 @@ impl FrameInput {
                 bytes: &kept.bytes,
                 wire_len: kept.wire_len,
                 segment: kept.segment,
-                link: places[usize::from(kept.point)].link,
+                link: ports[usize::from(kept.point)].link,
                 at_ns: kept.at.as_nanos(),
                 point: kept.point,
             }),
@@ -389,7 +390,7 @@ impl MeterInput {
     pub fn wait(&mut self, until: Time) -> Result<()> {
         match self {
             MeterInput::Headers(headers) => headers.wait(until),
-            MeterInput::Frames(frames) => match &mut frames.places[..] {
+            MeterInput::Frames(frames) => match &mut frames.ports[..] {
                 [CapturePort { port: Some(port), .. }] => port.wait(until)?,
                 // With several, none may be waited for alone.
                 _ => {
@@ -408,16 +409,16 @@ impl MeterInput {
             MeterInput::Frames(frames) => frames,
             MeterInput::Headers(headers) => return headers.follow(meter, sink),
         };
-        for (i, place) in frames.places.iter_mut().enumerate() {
-            let now = place.group.index.load(Ordering::Relaxed);
-            if place.port.is_some() && place.index != now {
+        for (i, capture) in frames.ports.iter_mut().enumerate() {
+            let now = capture.group.index.load(Ordering::Relaxed);
+            if capture.port.is_some() && capture.index != now {
                 // What its ring still holds.
-                while place.turn(i as u8, meter, &mut frames.ordered, sink) {}
-                place.close();
+                while capture.turn(i as u8, meter, &mut frames.ordered, sink) {}
+                capture.close();
             }
-            if place.port.is_none() && now != 0 {
-                place.port = place.group.reopen(place.worker, now);
-                place.index = now;
+            if capture.port.is_none() && now != 0 {
+                capture.port = capture.group.reopen(capture.worker, now);
+                capture.index = now;
             }
         }
     }
@@ -440,12 +441,12 @@ impl MeterInput {
     /// Packets that came in and did not reach the meter.
     pub fn lost(&mut self) -> u64 {
         match self {
-            MeterInput::Frames(frames) => frames.places.iter_mut().map(CapturePort::lost).sum(),
+            MeterInput::Frames(frames) => frames.ports.iter_mut().map(CapturePort::lost).sum(),
             MeterInput::Headers(headers) => headers.loss().lost,
         }
     }
 
-    /// Packets that the kernel's program could not read, by why: the first thread tells.
+    /// Packets that the kernel's program could not read, by reason: the first thread reports them.
     pub fn refused(&self) -> BTreeMap<String, u64> {
         let refused = match self {
             MeterInput::Headers(headers) if headers.worker == 0 => headers.loss().refused,

@@ -1,4 +1,4 @@
-//! The records with most bytes, out of any number.
+//! The records with most bytes, of arbitrarily many.
 
 use sonde_results::flow::FlowRecord;
 

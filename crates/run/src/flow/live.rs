@@ -47,10 +47,11 @@ pub fn start(
     }
     let workers = usize::from(settings.input.workers);
     let names: Vec<String> = links.iter().map(|l| l.name.clone()).collect();
-    let places = joins::places(&settings.metering.join, &names).map_err(RunError::Settings)?;
+    let observed_at =
+        joins::joined_points(&settings.metering.join, &names).map_err(RunError::Settings)?;
     let secret = || secrets(settings.metering.seed);
     let mut meters: Vec<Meter> = (0..workers)
-        .map(|i| setup::meter_at(i, &settings, secret(), Shard::whole(), &places))
+        .map(|i| setup::meter_at(i, &settings, secret(), Shard::whole(), &observed_at))
         .collect::<Result<_>>()
         .map_err(RunError::Settings)?;
     for meter in &mut meters {
@@ -59,11 +60,11 @@ pub fn start(
         }
     }
     let follow = Follow::open(&links)?;
-    let opened = super::input::open(&links, &follow.indexes(), &places, &settings)?;
+    let opened = super::input::open(&links, &follow.indexes(), &observed_at, &settings)?;
     let mut run = empty_run(&settings, opened.engine.clone());
     run.points = opened.points(&links);
     for (i, point) in run.points.iter_mut().enumerate() {
-        joins::describe(&mut point.how, i, &places, &names);
+        joins::describe(&mut point.how, i, &observed_at, &names);
         tracing::debug!("metering {}: {}", point.name, point.how);
     }
     let common = Common {
@@ -89,7 +90,7 @@ pub fn start(
             queue,
             report: Arc::default(),
             shared: exporting.shared(),
-            number: i,
+            worker: i,
             talkers: settings.fastest.then(TopTalkers::default),
         };
         threads.push(inner.start(cpu, end.clone())?);
@@ -168,11 +169,11 @@ impl Following {
                 return Ok(());
             }
             let seen = Seen::of(&self.threads, &self.shared);
-            self.status.update(|status| seen.tell(status, &self.run));
+            self.status.update(|status| seen.write_to(status, &self.run));
         }
     }
 
-    /// Once the threads are told to end.
+    /// Once the end was asked of the threads.
     fn finish(mut self, exporting: Exporting) -> Result<FlowRun> {
         let mut meters = Vec::new();
         for thread in self.threads {
@@ -226,7 +227,7 @@ impl Seen {
         seen
     }
 
-    fn tell(self, status: &mut Status, run: &FlowRun) {
+    fn write_to(self, status: &mut Status, run: &FlowRun) {
         status.at_ns = steady_now().as_nanos();
         status.run.points.clone_from(&run.points);
         status.run.caveats = run.caveats;
@@ -240,7 +241,7 @@ impl Seen {
     }
 }
 
-/// What a metering thread tells of itself, several times a second.
+/// What a metering thread reports of itself, several times a second.
 #[derive(Default)]
 struct Report {
     protocols: Vec<ProtocolTotal>,
@@ -286,7 +287,7 @@ struct Inner {
     report: Arc<Mutex<Report>>,
     shared: Arc<Shared>,
     /// Which of the metering threads.
-    number: usize,
+    worker: usize,
     /// Looks for the fastest flows, if they are wanted.
     talkers: Option<TopTalkers>,
 }
@@ -339,7 +340,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Lets time pass in the cache, and tells how it goes.
+    /// Lets time pass in the cache, and reports progress.
     fn sweep(&mut self, now: Time) {
         // A packet that waits in a ring is older than now: flows end a little late rather
         // than a packet too early.
@@ -350,7 +351,7 @@ impl Inner {
         // If there is no room now, there will be.
         self.queue.flush();
         let (lost, refused) = (self.input.lost(), self.input.refused());
-        self.tell(lost, &refused);
+        self.report_packets(lost, &refused);
         let protocols = self.meter.by_protocol();
         let looked = self.talkers.as_mut().and_then(|t| t.look(self.meter.cache(), now.as_nanos()));
         // If the view is being drawn just now, the next report will do.
@@ -367,9 +368,9 @@ impl Inner {
     }
 
     /// What could not be metered, and how packets were selected, for the collectors.
-    fn tell(&self, lost: u64, refused: &BTreeMap<String, u64>) {
+    fn report_packets(&self, lost: u64, refused: &BTreeMap<String, u64>) {
         let unread: u64 = refused.values().sum();
-        self.shared.tell(self.number, &self.meter, lost + unread);
+        self.shared.report(self.worker, &self.meter, lost + unread);
     }
 
     /// Takes what the rings still hold, and ends all flows.
@@ -381,7 +382,7 @@ impl Inner {
         self.meter.cache_mut().finish(steady_now().as_nanos(), &mut sink);
         self.queue.flush_waiting();
         let (lost, refused) = (self.input.lost(), self.input.refused());
-        self.tell(lost, &refused);
+        self.report_packets(lost, &refused);
         Ended { lost, refused, meter: self.meter }
     }
 }

@@ -98,7 +98,7 @@ impl Meter {
     pub fn gather<'a, const N: usize>(&mut self, frame: Frame<'a>, group: &mut Group<'a, N>) {
         let Frame { bytes, wire_len, link, at_ns, point, .. } = frame;
         let seen = PacketMeta { wire_len, link, at_ns, point };
-        // What is not metered here leaves its place to the next.
+        // What is not metered here leaves its slot to the next.
         let feature = &mut group.features[group.len];
         let (part, layers) = &mut group.parts[group.len];
         match parse_into(bytes, &seen, self.keys, feature, layers) {
@@ -224,9 +224,9 @@ impl Meter {
     }
 
     /// What selects packets, with what it has seen; `None` where another thread has seen the
-    /// same packets, and tells it.
+    /// same packets, and reports it.
     pub fn sequence(&self) -> Option<&Sequence> {
-        self.shard.tells_all().then_some(&self.sequence)
+        self.shard.reports_all().then_some(&self.sequence)
     }
 
     /// What of the packets is metered here.
@@ -234,7 +234,7 @@ impl Meter {
         &self.shard
     }
 
-    /// What was metered of each protocol, by its number.
+    /// What was metered of each protocol, by protocol number.
     pub fn by_protocol(&self) -> &[ProtocolTotal; 256] {
         &self.by_protocol
     }

@@ -16,7 +16,7 @@ pub enum Sampling {
     /// `flow:n/N`: about so many of N flows, each whole, by a hash.
     Flow(u32, u32),
     /// `packet:n/N`, `ipsx:n/N`, `crc:n/N`: about so many of N packets, the same at every
-    /// place, by a hash.
+    /// observation point, by a hash.
     Packet(HashFunction, u32, u32),
     /// `time:ON/PERIOD`: all packets of so much time in each period, us.
     Time(u32, u32),
@@ -43,8 +43,8 @@ impl FromStr for Sampling {
                 _ => Err(wrong()),
             };
         }
-        let number = |t: &str| t.parse::<u32>().ok().filter(|n| *n > 0);
-        let (n, of) = match (number(part), number(whole)) {
+        let count = |t: &str| t.parse::<u32>().ok().filter(|n| *n > 0);
+        let (n, of) = match (count(part), count(whole)) {
             (Some(n), Some(of)) if n <= of => (n, of),
             _ => return Err(wrong()),
         };
@@ -76,7 +76,7 @@ impl fmt::Display for Sampling {
 }
 
 impl Sampling {
-    /// In words: "1 of 100 packets, systematic".
+    /// As "1 of 100 packets, systematic".
     pub fn describe(self) -> String {
         match self {
             Sampling::Count(n, of) => format!("{n} of {of} packets, systematic"),

@@ -1,5 +1,5 @@
 //! Which packets are metered (PSAMP, RFC 5475): as typed, as the meter takes it, as
-//! collectors are told.
+//! it is reported to collectors.
 
 use anyhow::Result;
 use sonde_meter::export;
@@ -48,19 +48,19 @@ pub fn sequence(settings: &Selection, seed: u64) -> Result<Sequence> {
     Ok(Sequence::new(selectors, seed)?)
 }
 
-/// The same in words, for people.
-pub fn words(settings: &Selection) -> String {
-    let mut words = Vec::new();
+/// The same as a text for people.
+pub fn describe(settings: &Selection) -> String {
+    let mut parts = Vec::new();
     if !settings.proto.is_empty() || !settings.net.is_empty() || !settings.port.is_empty() {
-        words.push("filtered".to_string());
+        parts.push("filtered".to_string());
     }
-    words.extend(settings.sample.map(Sampling::describe));
-    if words.is_empty() { "all packets".into() } else { words.join(", ") }
+    parts.extend(settings.sample.map(Sampling::describe));
+    if parts.is_empty() { "all packets".into() } else { parts.join(", ") }
 }
 
-/// What collectors are told of the selectors.
+/// What is reported of the selectors to collectors.
 pub fn report(sequence: &Sequence) -> Vec<export::ExportSelector> {
-    let told = |(i, (selector, counts)): (usize, (&Selector, _))| {
+    let report = |(i, (selector, counts)): (usize, (&Selector, _))| {
         let counts: sonde_meter::flow::sampling::Selected = counts;
         let algorithm = match *selector {
             Selector::SystematicCount { interval, spacing } => {
@@ -103,7 +103,7 @@ pub fn report(sequence: &Sequence) -> Vec<export::ExportSelector> {
             selected: counts.selected,
         }
     };
-    sequence.report().enumerate().map(told).collect()
+    sequence.report().enumerate().map(report).collect()
 }
 
 /// Octets of the payload that a packet's hash takes in (RFC 5475, section 6.2.4.1).

@@ -1,4 +1,4 @@
-//! What flow metering is told to do.
+//! The settings of flow metering.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use crate::change::{Change, restart};
 use crate::joins::Join;
 use crate::{duration, text};
 
-/// What flow metering is told to do.
+/// Settings of flow metering.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
@@ -78,7 +78,8 @@ pub struct Metering {
     pub flows: u32,
     /// Each direction is a flow of its own.
     pub uniflow: bool,
-    /// Interfaces that are one place, as the two ports of a tap are: `all`, or `eth0,eth1`.
+    /// Interfaces that are one observation point, as the two ports of a tap are: `all`, or
+    /// `eth0,eth1`.
     #[serde(with = "text::list")]
     #[schemars(with = "Vec<String>")]
     pub join: Vec<Join>,
@@ -374,10 +375,10 @@ impl FromStr for Field {
     }
 }
 
-/// A number of flows: "1048576", "2M".
+/// A count of flows: "1048576", "2M".
 ///
 /// # Errors
-/// No number, or out of range.
+/// Not an amount, or out of range.
 pub fn parse_flows(text: &str) -> Result<u32, String> {
     let flows = parse_amount(text)?;
     u32::try_from(flows)
@@ -390,7 +391,7 @@ pub fn parse_flows(text: &str) -> Result<u32, String> {
 const MOST_WORKERS: u16 = 64;
 /// Less has no room for the headers.
 const LEAST_TRIM: u16 = 64;
-/// Of `packets` without a number.
+/// Of `packets` without a count.
 const PACKETS: u8 = 30;
 /// As ipfixprobe's pstats at most.
 const MOST_PACKETS: u8 = 128;

@@ -15,8 +15,8 @@ use super::shard::Shard;
 
 /// The meter of one of as many threads as there are workers. `secret` seeds the cache's hash,
 /// and chance where packets are sampled by it; `shard` says which packets are this thread's,
-/// and `places` which interfaces are one place.
-fn meter(settings: &Settings, secret: [u64; 2], shard: Shard, places: Vec<u8>) -> Result<Meter> {
+/// and `points` which interfaces are one observation point.
+fn meter(settings: &Settings, secret: [u64; 2], shard: Shard, points: Vec<u8>) -> Result<Meter> {
     let metering = &settings.metering;
     let mut fields = features::Config::default();
     for field in &metering.fields {
@@ -34,7 +34,7 @@ fn meter(settings: &Settings, secret: [u64; 2], shard: Shard, places: Vec<u8>) -
         active_ns: metering.active,
         biflow: !metering.uniflow,
         vlan_in_key: !metering.no_vlan_in_key,
-        observation_points: places,
+        observation_points: points,
         secret,
         features: fields,
     };
@@ -44,22 +44,22 @@ fn meter(settings: &Settings, secret: [u64; 2], shard: Shard, places: Vec<u8>) -
     Ok(Meter::new(cache, keys(settings), sequence, shard))
 }
 
-/// The meter of a thread, by its number, whose memory lies by the processor that will use it:
+/// The meter of metering thread `worker`, whose memory lies by the processor that will use it:
 /// the kernel takes memory from the NUMA node of the processor that writes it first.
 pub fn meter_at(
-    number: usize,
+    worker: usize,
     settings: &Settings,
     secret: [u64; 2],
     shard: Shard,
-    places: &[u8],
+    points: &[u8],
 ) -> Result<Meter> {
     let make = || {
-        if let Some(&cpu) = settings.input.cpus.get(number) {
+        if let Some(&cpu) = settings.input.cpus.get(worker) {
             pin_to_cpu(cpu).with_context(|| {
                 format!("`input.cpus`: cannot run on processor {cpu}; 'lscpu -e' lists them")
             })?;
         }
-        meter(settings, secret, shard, places.to_vec())
+        meter(settings, secret, shard, points.to_vec())
     };
     thread::scope(|scope| scope.spawn(make).join()).unwrap_or_else(|_| {
         Err(anyhow!("a meter could not be made; please report what it printed"))
@@ -87,6 +87,6 @@ pub fn run_config(settings: &Settings, engine: String) -> FlowRunConfig {
         idle_ns: metering.idle,
         active_ns: metering.active,
         biflow: !metering.uniflow,
-        selection: selection::words(&settings.selection),
+        selection: selection::describe(&settings.selection),
     }
 }

@@ -7,7 +7,7 @@ use sonde_wire::flow::LinkType;
 /// One thread's shard of the packets.
 #[derive(Clone, Copy, Debug)]
 pub struct Shard {
-    number: u32,
+    index: u32,
     of: u32,
     secret: [u64; 2],
     looks: bool,
@@ -16,17 +16,18 @@ pub struct Shard {
 impl Shard {
     /// The only shard: all packets are its own.
     pub fn whole() -> Shard {
-        Shard { number: 0, of: 1, secret: [0; 2], looks: false }
+        Shard { index: 0, of: 1, secret: [0; 2], looks: false }
     }
 
-    /// That of thread `number` of `of`, which have the same `secret`: without it nobody can
+    /// That of thread `index` of `of`, which have the same `secret`: without it nobody can
     /// make up packets that all meet at one thread. Where every packet must be parsed by every
-    /// thread, `parses_all`, none is told by a look at its frame.
-    pub fn new(number: usize, of: usize, secret: [u64; 2], keys: Keys, parses_all: bool) -> Shard {
+    /// thread, `parses_all`, none can be skipped by a look at its frame.
+    pub fn new(index: usize, of: usize, secret: [u64; 2], keys: Keys, parses_all: bool) -> Shard {
         let looks = keys == Keys::Outer && !parses_all;
-        // Not the words by which the cache finds its buckets.
-        let secret = [secret[0].rotate_left(17) ^ WORDS[0], secret[1].rotate_left(31) ^ WORDS[1]];
-        Shard { number: number as u32, of: of as u32, secret, looks }
+        // Not the key by which the cache finds its buckets.
+        let secret =
+            [secret[0].rotate_left(17) ^ KEY_MASKS[0], secret[1].rotate_left(31) ^ KEY_MASKS[1]];
+        Shard { index: index as u32, of: of as u32, secret, looks }
     }
 
     /// The packet is in it.
@@ -35,27 +36,27 @@ impl Shard {
         if self.of == 1 {
             return true;
         }
-        let word = |a: &[u8; 16]| u128::from_be_bytes(*a);
-        self.owner(word(&packet.source), word(&packet.destination)) == self.number
+        let address = |a: &[u8; 16]| u128::from_be_bytes(*a);
+        self.owner(address(&packet.source), address(&packet.destination)) == self.index
     }
 
     /// The frame is of no concern: the packet in it, if there is one, is another thread's.
     /// Most of those are known without being parsed.
     #[inline]
     pub fn can_skip(&self, frame: &[u8], link: LinkType) -> bool {
-        self.of > 1 && self.looks && self.look(frame, link).is_some_and(|n| n != self.number)
+        self.of > 1 && self.looks && self.look(frame, link).is_some_and(|n| n != self.index)
     }
 
     /// Whether this thread counts what is wrong with a frame that cannot be parsed: one does.
     #[cold]
     pub fn counts_refused(&self, frame: &[u8], link: LinkType) -> bool {
         let owner = if self.looks { self.look(frame, link) } else { None };
-        self.of == 1 || owner.unwrap_or(0) == self.number
+        self.of == 1 || owner.unwrap_or(0) == self.index
     }
 
-    /// This thread tells what all of them have seen.
-    pub fn tells_all(&self) -> bool {
-        self.number == 0
+    /// This thread reports what all of them have seen.
+    pub fn reports_all(&self) -> bool {
+        self.index == 0
     }
 
     /// The thread of a plain packet, by the two addresses where they nearly always are.
@@ -66,8 +67,8 @@ impl Shard {
             && head[12..14] == [0x08, 0x00]
             && head[14] >> 4 == 4
         {
-            let word = |at: usize| u32::from_be_bytes(std::array::from_fn(|i| head[at + i]));
-            return Some(self.owner_v4(word(26), word(30)));
+            let address = |at: usize| u32::from_be_bytes(std::array::from_fn(|i| head[at + i]));
+            return Some(self.owner_v4(address(26), address(30)));
         }
         self.look_further(frame, link)
     }
@@ -83,13 +84,13 @@ impl Shard {
             (LinkType::RawIp, packet) => packet,
             _ => return None,
         };
-        let word = |at: usize, len: usize| -> Option<u128> {
+        let address = |at: usize, len: usize| -> Option<u128> {
             let octets = packet.get(at..at + len)?;
-            Some(octets.iter().fold(0, |word, octet| word << 8 | u128::from(*octet)))
+            Some(octets.iter().fold(0, |value, octet| value << 8 | u128::from(*octet)))
         };
         match packet.first()? >> 4 {
-            4 => Some(self.owner_v4(word(12, 4)? as u32, word(16, 4)? as u32)),
-            6 => Some(self.owner(word(8, 16)?, word(24, 16)?)),
+            4 => Some(self.owner_v4(address(12, 4)? as u32, address(16, 4)? as u32)),
+            6 => Some(self.owner(address(8, 16)?, address(24, 16)?)),
             _ => None,
         }
     }
@@ -128,7 +129,7 @@ fn fold(a: u64, b: u64) -> u64 {
 /// Before an IPv4 address in an IPv6 one (RFC 4291, section 2.5.5.2).
 const MAPPED: u128 = 0xFFFF;
 /// Digits of pi.
-const WORDS: [u64; 2] = [0x243F_6A88_85A3_08D3, 0x1319_8A2E_0370_7345];
+const KEY_MASKS: [u64; 2] = [0x243F_6A88_85A3_08D3, 0x1319_8A2E_0370_7345];
 
 #[cfg(test)]
 mod tests {

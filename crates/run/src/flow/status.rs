@@ -25,7 +25,7 @@ pub struct Status {
     pub run: FlowRun,
     /// When this was, ns, steady.
     pub at_ns: i64,
-    /// What was metered of each protocol, by its number.
+    /// What was metered of each protocol, by protocol number.
     pub protocols: Vec<ProtocolTotal>,
     /// Flows in the caches.
     pub held: u64,

@@ -73,7 +73,7 @@ pub fn cut(flows: &mut Vec<Talker>) {
 const PART: usize = 1 << 16;
 /// Flows that are kept.
 const KEPT: usize = 50;
-/// A flow that is younger than this has no rate worth telling.
+/// A flow that is younger than this has no rate worth showing.
 const SHORTEST_NS: i64 = 100_000_000;
 
 #[cfg(test)]
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fastest_of_all_slots_are_told_with_their_rates() {
+    fn the_fastest_of_all_slots_are_shown_with_their_rates() {
         let flows = 2 * PART as u32;
         let mut cache = FlowCache::new(Config {
             flows: flows as usize,
@@ -122,7 +122,7 @@ mod tests {
         }
         assert!(now.look(&cache, base + 2 * SECOND).is_none());
         let fast = now.look(&cache, base + 2 * SECOND).unwrap();
-        let told: Vec<_> = fast.iter().map(|f| (f.rate, f.record.forward.bytes)).collect();
-        assert_eq!(told, [(900, 1_000), (500, 600)]);
+        let rates: Vec<_> = fast.iter().map(|f| (f.rate, f.record.forward.bytes)).collect();
+        assert_eq!(rates, [(900, 1_000), (500, 600)]);
     }
 }

@@ -90,7 +90,7 @@ fn compare(
     while let Some(flow) = truth.next()? {
         table.add_truth(&flow);
         flows += 1;
-        if flows.is_multiple_of(TELL_EVERY) {
+        if flows.is_multiple_of(REPORT_EVERY) {
             status.update(|s| s.truth_flows = flows);
             if stop.is_urgent() {
                 return Ok(None);
@@ -101,17 +101,17 @@ fn compare(
     table.truth_is_complete();
     let mut exporters = Exporters::default();
     let records = Cell::new(0);
-    let tell = || status.update(|s| s.records = records.get());
+    let report = || status.update(|s| s.records = records.get());
     let mut take = |flow: &Observed| {
         table.add(flow);
         records.set(records.get() + 1);
-        if records.get().is_multiple_of(TELL_EVERY) {
-            tell();
+        if records.get().is_multiple_of(REPORT_EVERY) {
+            report();
         }
     };
     for (session, path) in settings.files.iter().enumerate() {
         source::read(path, session as u32, &mut exporters, &mut take, stop)?;
-        tell();
+        report();
         if stop.is_urgent() {
             return Ok(None);
         }
@@ -119,12 +119,12 @@ fn compare(
     if let Some(bound) = bound {
         bound.collect(settings.until_idle, stop, &mut exporters, &mut take)?;
     }
-    tell();
+    report();
     Ok(Some(Report::new(table.finish(), exporters.counters(), settings)))
 }
 
-/// Flows between two words about how it goes.
-const TELL_EVERY: u64 = 1 << 12;
+/// Flows between two updates of the status.
+const REPORT_EVERY: u64 = 1 << 12;
 
 fn limits(settings: &Settings) -> Limits {
     Limits {

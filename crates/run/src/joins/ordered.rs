@@ -116,8 +116,8 @@ mod tests {
         assert_eq!(ordered.slots.len(), 3);
         ordered.end();
         let kept = ordered.release(9).next().unwrap();
-        let told = (&kept.bytes[..], kept.wire_len, kept.segment);
-        assert_eq!(told, (&b"longer than before"[..], 90, 7));
+        let packet = (&kept.bytes[..], kept.wire_len, kept.segment);
+        assert_eq!(packet, (&b"longer than before"[..], 90, 7));
     }
 
     #[test]

@@ -31,7 +31,7 @@ impl Collected {
     }
 
     /// Takes what came. A text: the first time that a host or router says that probes to a
-    /// destination are not delivered, as long as few were told.
+    /// destination are not delivered, as long as few were reported.
     pub fn add(&mut self, event: &Event) -> Option<String> {
         match event {
             Event::Record(record) => self.totals[record.stream as usize].merge(record),
@@ -56,7 +56,7 @@ impl Collected {
         &self.totals
     }
 
-    /// Why probes to a destination were last not delivered, if that was told.
+    /// Why probes to a destination were last not delivered, if that was reported.
     pub fn undelivered(&self, destination: SocketAddr) -> Option<IcmpKind> {
         self.unreachable.latest(destination)
     }

@@ -8,7 +8,7 @@ use std::io::Write;
 use crate::sink::{Sink, Unsaved};
 
 /// The columns, in order. `start_ns` and `end_ns` are since 1970 UTC; `fwd` is towards the
-/// reflector and `bwd` back, empty where no loss can be told by side; `not_sent` has the probes of
+/// reflector and `bwd` back, empty where loss cannot be split by side; `not_sent` has the probes of
 /// `skipped` by reason; one-way delays are offset by the clocks' difference unless
 /// `caveats` is silent about both clocks.
 pub const HEADER: [&str; 40] = [

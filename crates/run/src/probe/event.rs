@@ -27,7 +27,7 @@ pub enum Event {
 /// What is known of a probe when it starts.
 #[derive(Clone, Debug)]
 pub struct About {
-    /// The streams, by the numbers that records carry.
+    /// The streams, by the identifiers that records carry.
     pub streams: Vec<StreamInfo>,
     /// The engine, and how it runs.
     pub engine: String,

@@ -97,14 +97,14 @@ impl NameWatch {
     /// # Errors
     /// No thread to be had.
     pub fn start(mut names: Vec<Watched>, family: Family, every: Duration) -> Result<NameWatch> {
-        let (tell, notices) = channel();
+        let (sender, notices) = channel();
         let (stop, stopped) = channel::<()>();
         std::thread::Builder::new().name("sonde-names".into()).spawn(move || {
             while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
                 for name in &mut names {
                     let found = resolve(&name.host, family).unwrap_or_default();
                     if let Some(text) = moved(name, &found)
-                        && tell.send(text).is_err()
+                        && sender.send(text).is_err()
                     {
                         return;
                     }
@@ -120,7 +120,7 @@ impl NameWatch {
     }
 }
 
-/// What to tell when `name` now has the addresses `found`: once for each change. A name that
+/// What to report when `name` now has the addresses `found`: once for each change. A name that
 /// does not resolve for a while has not moved.
 fn moved(name: &mut Watched, found: &[IpAddr]) -> Option<String> {
     if found.is_empty() || name.addresses.iter().any(|a| found.contains(a)) {
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_move_is_told_once_and_a_silence_is_no_move() {
+    fn a_move_is_reported_once_and_a_silence_is_no_move() {
         let of = |text: &str| text.parse::<IpAddr>().unwrap();
         let mut name = Watched { host: "a.example".into(), addresses: vec![of("192.0.2.1")] };
         assert_eq!(moved(&mut name, &[]), None);

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
     use crate::running::{Next, records};
 
-    fn number(event: Option<Event>) -> Option<u32> {
+    fn stream(event: Option<Event>) -> Option<u32> {
         event.map(|event| match event {
             Event::Ended(streams) => streams[0],
             other => panic!("{other:?}"),
@@ -73,11 +73,11 @@ mod tests {
             assert_eq!(outbox.has_room(), n < 3, "{n}");
             outbox.push(Event::Ended(vec![n]));
         }
-        assert_eq!(number(reader.next_now()), Some(0));
+        assert_eq!(stream(reader.next_now()), Some(0));
         assert!(!outbox.has_room(), "2 of 3 are still held");
         let reading = std::thread::spawn(move || {
             let all = std::iter::from_fn(|| match reader.next(PATIENCE) {
-                Next::Record(event) => number(Some(event)),
+                Next::Record(event) => stream(Some(event)),
                 _ => None,
             });
             (all.collect::<Vec<_>>(), reader.lost())
@@ -108,7 +108,7 @@ mod tests {
         outbox.wait(&stop);
         // One second for all of them.
         (3..1_003).for_each(|n| outbox.push(Event::Ended(vec![n])));
-        assert_eq!(number(reader.next_now()), Some(0));
+        assert_eq!(stream(reader.next_now()), Some(0));
         assert_eq!(reader.lost(), 1_002);
     }
 

@@ -35,7 +35,7 @@ use crate::running::{Ended, Stop};
 
 /// A measurement under way.
 pub struct Session {
-    /// The streams, by the numbers that records carry.
+    /// The streams, by the identifiers that records carry.
     pub infos: Vec<StreamInfo>,
     /// What each port can do.
     pub caps: Vec<Caps>,
@@ -52,11 +52,11 @@ pub struct Session {
     steps: u32,
     /// Targets that could not be measured, with the reason.
     pub left_out: Vec<(String, String)>,
-    /// Of engines that the kernel does not tell of ICMP errors.
+    /// For engines that get no ICMP errors from the kernel.
     icmp: Option<icmp::Listener>,
     /// Streams by destination and source port, for those errors.
     ours: HashSet<(std::net::SocketAddr, u16)>,
-    /// The last trouble with routes and neighbours, so that it is told once.
+    /// The last trouble with routes and neighbours, so that it is logged once.
     complaint: Option<String>,
 }
 
@@ -210,8 +210,8 @@ impl Session {
         self.clock
     }
 
-    /// Fetches what the workers have finished as far as it finds room, and tells them what has
-    /// changed outside. Nothing that fails here ends a measurement: it is logged.
+    /// Fetches what the workers have finished as far as it finds room, and passes on to them what
+    /// has changed outside. Nothing that fails here ends a measurement: it is logged.
     pub fn poll(&mut self, outbox: &mut Outbox) -> Progress {
         let mut progress = Progress::default();
         for lane in &mut self.lanes {

@@ -1,6 +1,6 @@
-//! What a stream and a run are told to do, from wherever it was said.
+//! Settings of streams and of a run, wherever they were given.
 //!
-//! The most specific word counts: a target's own table in the file, then the
+//! The most specific setting counts: a target's own table in the file, then the
 //! command line, then the top of the file, then the built-in default.
 
 use std::fmt::{self, Display};
@@ -18,7 +18,7 @@ use crate::change::Change;
 use crate::engine::{Engine, EngineSettings};
 use crate::{duration, text};
 
-/// What a probe is told to do.
+/// Settings of a probe.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
@@ -391,7 +391,7 @@ pub fn parse_port(text: &str) -> Result<u16, String> {
     in_range(text, 1, 65_535, "a UDP port").map(|v| v as u16)
 }
 
-/// A number of probes, at least 1.
+/// A count of probes, at least 1.
 pub fn parse_count(text: &str) -> Result<u64, String> {
     match parse_amount(text)? {
         0 => Err(format!("'{text}' is not a number of probes, at least 1")),
@@ -404,7 +404,7 @@ pub fn parse_size(text: &str) -> Result<u16, String> {
     in_range(text, u64::from(LEAST_IPV4), 65_535, "an IP packet length in bytes").map(|v| v as u16)
 }
 
-/// A number of flows per destination.
+/// Flows per destination.
 pub fn parse_flows(text: &str) -> Result<u16, String> {
     in_range(text, 1, MOST_FLOWS.into(), "a number of flows").map(|v| v as u16)
 }
@@ -495,7 +495,7 @@ mod tests {
             ended: ended.iter().map(|host| host.to_string()).collect(),
         };
         assert_eq!(old.change(&of(&["b", "c"])), live(&["c"], &["a"]));
-        // The same default said in another place is the same.
+        // The same default given elsewhere is the same.
         let mut said = of(&["a", "b"]);
         said.targets[0].stream.interval = Some(SECOND);
         assert_eq!(old.change(&said), Change::Same);

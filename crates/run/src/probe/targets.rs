@@ -82,19 +82,19 @@ pub fn expand(
     let (mut targets, mut left_out) = (Vec::new(), Vec::new());
     for entry in entries {
         let settings = entry.stream.clone().or(defaults).resolve();
-        let place = || if entry.at.is_empty() { entry.host.clone() } else { entry.at.clone() };
+        let origin = || if entry.at.is_empty() { entry.host.clone() } else { entry.at.clone() };
         let (host, interface) = scoped(&entry.host);
         let looked_up = found.contains_key(host);
         let hosts = match found.get_mut(host) {
             _ if entry.first.is_some() => {
-                addresses(host, entry.first, family).with_context(place)?
+                addresses(host, entry.first, family).with_context(origin)?
             }
             Some(Ok(addresses)) => addresses.clone(),
             Some(Err(error)) if entries.len() > 1 => {
                 left_out.push((entry.host.clone(), format!("{error:#}")));
                 continue;
             }
-            _ => addresses(host, entry.first, family).with_context(place)?,
+            _ => addresses(host, entry.first, family).with_context(origin)?,
         };
         // Of a name one address is measured, unless all are asked for.
         let (hosts, others) = match looked_up && !every {
@@ -108,7 +108,7 @@ pub fn expand(
                 && size < least
             {
                 return Err(anyhow!("size {size} is too short for {address}; at least {least}"))
-                    .with_context(place);
+                    .with_context(origin);
             }
             let name = match (&entry.name, several || is_many(host)) {
                 (Some(name), false) => name.clone(),
@@ -238,8 +238,8 @@ pub fn spread(streams: &mut [StreamSpec]) {
         let n = members.len() as u64;
         let stride = stride(n);
         for (k, i) in members.into_iter().enumerate() {
-            let place = (k as u64 * stride) % n;
-            streams[i].phase = (i128::from(place) * i128::from(period) / i128::from(n)) as i64;
+            let slot = (k as u64 * stride) % n;
+            streams[i].phase = (i128::from(slot) * i128::from(period) / i128::from(n)) as i64;
         }
     }
 }
@@ -278,7 +278,7 @@ fn shuffled_ports(seed: u64) -> Vec<u16> {
     ports
 }
 
-/// The number nearest to 0.618 n (the golden section) that has no factor in common with n.
+/// The integer nearest to 0.618 n (the golden section) that has no factor in common with n.
 fn stride(n: u64) -> u64 {
     let wanted = (n as f64 * 0.618_033_988_749_895).round() as u64;
     (0..=n)

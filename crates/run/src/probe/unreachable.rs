@@ -1,4 +1,4 @@
-//! ICMP errors, added up and put into words: what a host or router says is worth more than
+//! ICMP errors, added up and described: what a host or router says is worth more than
 //! "no reply".
 
 use std::collections::{BTreeMap, HashSet};
@@ -23,7 +23,7 @@ impl Unreachable {
         Unreachable { own: own.collect(), ..Unreachable::default() }
     }
 
-    /// Takes one. A text: it is the first of its destination and kind, and few were told.
+    /// Adds one. Returns a text for the first of its destination and kind, while few were reported.
     pub fn add(&mut self, error: IcmpError) -> Option<String> {
         let from = error.from.filter(|from| !self.own.contains(from));
         let key = (error.destination, error.kind);
@@ -77,7 +77,7 @@ impl Unreachable {
     }
 }
 
-/// What happened, in a few words.
+/// What happened, in short.
 pub fn text(kind: IcmpKind) -> String {
     match kind {
         IcmpKind::PortClosed => "the port is closed".into(),
@@ -117,7 +117,7 @@ fn name(kind: IcmpKind) -> &'static str {
     }
 }
 
-/// Destinations and kinds that are told one by one.
+/// Destinations and kinds that are reported one by one.
 const FEW: usize = 8;
 /// Those that are kept apart.
 const MOST: usize = 4096;
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_is_told_and_all_are_counted() {
+    fn the_first_is_reported_and_all_are_counted() {
         let own = "10.0.0.9".parse().unwrap();
         let mut all = Unreachable::new([own].into_iter());
         let closed = error("10.1.0.2:862", IcmpKind::PortClosed);
@@ -157,13 +157,13 @@ mod tests {
     fn thousands_are_a_few_lines() {
         let own = "10.0.0.9".parse().unwrap();
         let mut all = Unreachable::new([own].into_iter());
-        let told = (0..10_000u32)
+        let reported = (0..10_000u32)
             .filter_map(|i| {
                 let [_, _, a, b] = i.to_be_bytes();
                 all.add(error(&format!("10.1.{a}.{b}:862"), IcmpKind::TooBig(1_400)))
             })
             .count();
-        assert_eq!((told, all.lines().len()), (FEW, FEW + 1));
+        assert_eq!((reported, all.lines().len()), (FEW, FEW + 1));
         assert_eq!(all.counters().values().sum::<u64>(), 10_000);
         assert!(all.lines()[0].contains("1400 bytes"));
     }

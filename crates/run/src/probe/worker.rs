@@ -25,7 +25,7 @@ use crate::error::RunError;
 use crate::pump;
 use crate::running::Ended;
 
-/// What the main thread tells a probe worker.
+/// Commands of the main thread to a probe worker.
 pub enum WorkerCommand {
     /// A next hop has a new link header, or none.
     Way(u16, NextHopLink),
@@ -38,7 +38,7 @@ pub enum WorkerCommand {
     /// Further streams, whose phases count from when this is obeyed, and pages of histograms for
     /// them.
     Add {
-        /// What they are; their ways are among those that were told last.
+        /// What they are; their ways are among those that were given last.
         specs: Vec<StreamSpec>,
         /// See [`Sender::add`].
         pages: usize,
@@ -327,7 +327,7 @@ impl Inner {
             self.spare = Some(record);
             return false;
         }
-        // There are as many places as boxes.
+        // There are as many slots as boxes.
         let _ = self.records.push(record);
         true
     }
@@ -340,7 +340,7 @@ impl Inner {
         }
     }
 
-    /// What does not fit is one more of a flood: the first ones tell the story.
+    /// What does not fit is one more of a flood: the first ones are enough.
     fn pass_errors(&mut self, port: &mut dyn Port) {
         port.take_icmp_errors(&mut |error| {
             let _ = self.errors.push(error);

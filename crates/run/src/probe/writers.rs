@@ -45,7 +45,7 @@ impl Writers {
         }
         let sink = |path: &PathBuf| {
             Sink::create(path, context.stdout)
-                .with_context(|| format!("cannot write {}; choose another place", path.display()))
+                .with_context(|| format!("cannot write {}; choose another path", path.display()))
         };
         let jsonl = jsonl.as_ref().map(sink).transpose()?.map(|sink| {
             let start_ns = run.header.start_ns.saturating_sub(run.header.tai_offset_ns());
@@ -61,7 +61,7 @@ impl Writers {
     pub fn push(&mut self, record: &Interval) {
         if self.jsonl.is_some() || self.csv.is_some() {
             let mut record = record.clone();
-            // As things stand: after a step the records before it, too, are told by the new clock.
+            // As things stand: after a step the records before it, too, are given by the new clock.
             let scale = sonde_sys::clock::steady_scale();
             let is_as_it_was = scale.steps == 0;
             record.turn_to_utc(if is_as_it_was { self.tai_offset_ns } else { scale.utc_offset });

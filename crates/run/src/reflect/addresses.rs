@@ -92,10 +92,10 @@ impl Addresses {
     /// # Errors
     /// The kernel does not say.
     pub fn have_changed(&mut self) -> anyhow::Result<bool> {
-        let told = |e: &NetlinkEvent| {
+        let concerns = |e: &NetlinkEvent| {
             matches!(e, NetlinkEvent::Route | NetlinkEvent::Address | NetlinkEvent::Overrun)
         };
-        Ok(self.watch.poll()?.iter().any(told))
+        Ok(self.watch.poll()?.iter().any(concerns))
     }
 
     /// Addresses that the reflector of user space has no request from. Of a network that is routed

@@ -1,4 +1,5 @@
-//! The reflector in the kernel: attached, told what changes, and held to what it says.
+//! The reflector in the kernel: attached, updated when the host changes, and checked against
+//! the counters of the driver.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -53,12 +54,12 @@ impl Counts {
 
     /// Names and values, those of the program with the replies that left.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-        let told = self.counters.iter().map(|(name, n)| match name {
+        let counters = self.counters.iter().map(|(name, n)| match name {
             "reflected" => (name, self.reflected()),
             _ => (name, n),
         });
         let [lost, returned] = self.interface;
-        told.chain([
+        counters.chain([
             ("dropped_undelivered", self.undelivered),
             ("interface_lost", lost),
             ("interface_returned", returned),
@@ -146,7 +147,7 @@ impl Kernel {
     }
 
     /// Looks whether the replies arrive; once a second also at the clock, at the addresses that
-    /// are ours, and at the interface. What a user has to know is told.
+    /// are ours, and at the interface. What a user has to know is logged.
     ///
     /// # Errors
     /// Replies that cannot leave in the mode that was asked for; a kernel that does not say.
@@ -191,7 +192,7 @@ impl Kernel {
         self.delivery.end();
         self.mode = AttachMode::Generic;
         if let Err(error) = self.reflector.attach_to(ifindex, self.mode) {
-            // One that is gone meanwhile is told of, and waited for.
+            // One that is gone meanwhile is reported, and waited for.
             let is_there = self.ifindex_now()? == self.ifindex;
             return if is_there { Err(error.into()) } else { Ok(()) };
         }
@@ -209,7 +210,7 @@ impl Kernel {
         Some(self.links.get(link.link?).ok()??.name)
     }
 
-    /// The number of the interface that has the name now.
+    /// The index of the interface that has the name now.
     fn ifindex_now(&mut self) -> Result<Option<u32>> {
         Ok(find(&mut self.links, &self.interface)?.map(|link| link.ifindex))
     }
@@ -331,13 +332,14 @@ impl Delivery {
         let before = *self.reflected_before.get_or_insert(reflected);
         let made_by_then = std::mem::replace(&mut self.reflected, reflected - before);
         let Some(now) = self.driver() else { return false };
-        let told = now.saturating_sub(self.driver_before);
+        let transmitted = now.saturating_sub(self.driver_before);
         if !self.counts_departures {
-            self.undelivered = told;
+            self.undelivered = transmitted;
             return false;
         }
-        let left = told - std::mem::replace(&mut self.departed, told).min(told);
-        let missing = made_by_then.saturating_sub(told);
+        let departed = std::mem::replace(&mut self.departed, transmitted);
+        let left = transmitted - departed.min(transmitted);
+        let missing = made_by_then.saturating_sub(transmitted);
         let more = missing.saturating_sub(self.undelivered);
         self.undelivered = self.undelivered.max(missing);
         more > 0 && left == 0

@@ -1,4 +1,4 @@
-//! What a reflector is told to do.
+//! The settings of a reflector.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ use crate::change::{Change, restart};
 use crate::engine::{Engine, EngineSettings};
 use crate::{duration, text};
 
-/// What a reflector is told to do.
+/// Settings of a reflector.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {

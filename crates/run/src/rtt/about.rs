@@ -10,7 +10,7 @@ use sonde_sys::clock::{clock_state, tai_now};
 
 use crate::header::run_header;
 
-/// Gives the group of the host that is the source of the key, if it can be told.
+/// Gives the group of the host that is the source of the key, if it is known.
 pub type GroupOf = Arc<dyn Fn(&FlowKey) -> Option<GroupKey> + Send + Sync>;
 
 /// What is known when it starts.

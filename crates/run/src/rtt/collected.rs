@@ -49,7 +49,7 @@ impl Collected {
             Event::Flow(_) => {}
             Event::Interval(interval) => self.interval(interval),
             Event::Point(point) => self.run.points.push(point.clone()),
-            Event::PointChanged(number, point) => self.run.points[*number].clone_from(point),
+            Event::PointChanged(index, point) => self.run.points[*index].clone_from(point),
             Event::UtcOffset(ns) => self.utc_offset = *ns,
         }
     }

@@ -29,7 +29,7 @@ pub fn lines(coverage: &Coverage) -> Vec<String> {
     );
     if n("untracked_full") > 0 {
         seen.push_str(&format!(
-            "; {} packets of flows without a place in the table ({})",
+            "; {} packets of flows without an entry in the table ({})",
             format_count(n("untracked_full")),
             format_share(n("untracked_full"), n("packets"))
         ));
@@ -52,7 +52,7 @@ pub fn lines(coverage: &Coverage) -> Vec<String> {
         REASONS.iter().map(|&(name, text)| (n(name), text)).filter(|r| r.0 > 0).collect();
     reasons.sort_by_key(|&(n, _)| std::cmp::Reverse(n));
     if !reasons.is_empty() {
-        let told: Vec<String> = reasons
+        let shown: Vec<String> = reasons
             .iter()
             .take(REASONS_SHOWN)
             .map(|&(n, text)| format!("{} {text}", format_count(n)))
@@ -63,7 +63,7 @@ pub fn lines(coverage: &Coverage) -> Vec<String> {
         } else {
             String::new()
         };
-        lines.push(format!("left out: {}{more}", told.join(", ")));
+        lines.push(format!("left out: {}{more}", shown.join(", ")));
     }
     let lost: Vec<String> = [("events_lost", "samples"), ("flows_lost", "flows")]
         .iter()
@@ -98,7 +98,7 @@ pub fn caveats(coverage: &Coverage) -> CaveatSet {
     caveats
 }
 
-/// Counters of what gave no sample, in the words of the display.
+/// Counters of what gave no sample, and their text in the display.
 const REASONS: &[(&str, &str)] = &[
     ("packets_lost", "packets that passed while the ring was full"),
     ("voided", "voided by retransmissions or gaps (Karn)"),
@@ -108,7 +108,7 @@ const REASONS: &[(&str, &str)] = &[
     ("no_advance", "echoes that acknowledge nothing new"),
     ("ack_unseen", "acknowledgements of data not seen"),
     ("duplicated", "copies of packets (a mirror port)"),
-    ("unconfirmed", "segments far from their connection's numbers, not believed"),
+    ("unconfirmed", "segments far from their connection's sequence numbers, not believed"),
     ("duplicate_ids", "requests sent again before their answer"),
     ("unweighted", "beyond one a second of their flow"),
     ("contended", "packets that met a locked flow"),
@@ -155,8 +155,8 @@ mod tests {
         assert_eq!(
             lines(&c),
             [
-                "seen: 10,000 packets, 7 flows, 1,000 samples; 5 packets of flows without a \
-                 place in the table (0.05%); 2 times a connection was taken up again at other \
+                "seen: 10,000 packets, 7 flows, 1,000 samples; 5 packets of flows without an \
+                 entry in the table (0.05%); 2 times a connection was taken up again at other \
                  sequence numbers",
                 "left out: 40 voided by retransmissions or gaps (Karn), 20 packets of protocols \
                  that are not timed, 12 packets that are not IP, 4 older than 64 s, 3 spaced out \

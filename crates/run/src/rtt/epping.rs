@@ -2,7 +2,7 @@
 //! who have tools that read them. `docs/rtt.md` lists what differs.
 //!
 //! A line names the flow as the answering packet had it: its source is the host whose
-//! round trip the line tells, as in ePPing.
+//! round trip the line gives, as in ePPing.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -50,7 +50,7 @@ impl EppingPrinter {
 
     /// One sample; before it, if it is of a handshake, the event that the flow opened.
     pub fn sample(&mut self, out: &mut String, sample: &RttSample) {
-        // ePPing tells of a flow's opening when the first answer comes, with the time and
+        // ePPing reports a flow's opening when the first answer comes, with the time and
         // the name of the packet that was answered.
         let opened_by = match sample.kind {
             RttKind::TcpHandshakeServer => Some("SYN"),
@@ -168,7 +168,7 @@ impl EppingPrinter {
     }
 }
 
-/// The name of an IP protocol, as ePPing writes it; its number where it has none.
+/// The name of an IP protocol, as ePPing writes it; the protocol number where it has none.
 #[derive(Clone, Copy, Debug)]
 pub struct EppingProtocol(pub u8);
 

@@ -21,9 +21,9 @@ pub enum Event {
     Flow(Box<RttFlow>),
     /// The end of an interval.
     Interval(RttInterval),
-    /// A further place where packets are seen.
+    /// A further observation point.
     Point(RttPoint),
-    /// A place, by its number, is seen otherwise than before.
+    /// An observation point, by its index, is watched otherwise than before.
     PointChanged(usize, RttPoint),
     /// This host's clock was set: what times are ahead of UTC from now on, ns.
     UtcOffset(i64),

@@ -19,7 +19,7 @@ use crate::capture_file::{
     CaptureFiles, First, LOOK_AROUND, NextPiece, Piece, Unread, describe, point,
 };
 use crate::error::RunError;
-use crate::joins::Numbers;
+use crate::joins::CaptureJoins;
 use crate::running::{Context, Ended, Running, Stop};
 
 /// Waits for the first packets, and reads everything from there on, until the duration of the
@@ -35,7 +35,7 @@ pub fn start(
         )));
     }
     let config = settings::config(&settings).map_err(RunError::Settings)?;
-    let joined = Numbers::new(&settings.join).map_err(RunError::Settings)?;
+    let joined = CaptureJoins::new(&settings.join).map_err(RunError::Settings)?;
     let stop = context.stop.clone();
     let mut input = CaptureFiles::open(paths)?;
     let first = match input.first(|| stop.is_asked())? {
@@ -59,13 +59,13 @@ pub fn start(
     Ok((about, Running::start("sonde-rtt", (records, status, Control::default()), stop, work)?))
 }
 
-/// The matcher and its place in the file's time.
+/// The matcher, and where it is in the file's time.
 struct Replay {
     matcher: Matcher,
     out: Out,
     samples: bool,
     tunnels: bool,
-    joined: Numbers,
+    joined: CaptureJoins,
     /// TAI - UTC, ns.
     offset_ns: i64,
     start: Time,
@@ -91,23 +91,23 @@ struct Replay {
 struct Interface {
     /// Which of the interfaces that a pcapng file describes.
     described: u32,
-    /// The kernel's number, of a capture of all interfaces (Linux cooked, version 2); else 0.
+    /// The kernel's index, of a capture of all interfaces (Linux cooked, version 2); else 0.
     index: u32,
 }
 
 impl Interface {
-    /// The one that stands for this packet's place.
-    fn of(record: &Record<'_>, link: LinkType, joined: &Numbers) -> Interface {
-        let number = || record.data.get(4..8)?.try_into().ok().map(u32::from_be_bytes);
-        let index = if link == LinkType::LinuxCooked2 { number().unwrap_or(0) } else { 0 };
-        Interface { described: joined.place(record.interface), index: joined.place(index) }
+    /// The interface whose index is that of this packet's observation point.
+    fn of(record: &Record<'_>, link: LinkType, joined: &CaptureJoins) -> Interface {
+        let ifindex = || record.data.get(4..8)?.try_into().ok().map(u32::from_be_bytes);
+        let index = if link == LinkType::LinuxCooked2 { ifindex().unwrap_or(0) } else { 0 };
+        Interface { described: joined.point_of(record.interface), index: joined.point_of(index) }
     }
 }
 
 impl Replay {
     fn new(
         config: Config,
-        joined: Numbers,
+        joined: CaptureJoins,
         (start, offset_ns): (Time, i64),
         settings: &Settings,
         name: String,
@@ -239,24 +239,24 @@ impl Replay {
         self.drain();
     }
 
-    /// A router's packet passes two interfaces: taken for one place, each would look like
+    /// A router's packet passes two interfaces: taken for one point, each would look like
     /// its own retransmission.
     fn point_of(&mut self, interface: Interface, reader: &Reader<'_>) -> u8 {
         let known = self.interfaces.iter().position(|&i| i == interface);
-        let place = known.unwrap_or_else(|| {
+        let index = known.unwrap_or_else(|| {
             if self.interfaces.len() == POINTS_MAX {
                 return POINTS_MAX - 1;
             }
             self.interfaces.push(interface);
             if self.interfaces.len() > 1 {
                 let Interface { described, index } = interface;
-                let number = if index == 0 { described } else { index };
+                let shown = if index == 0 { described } else { index };
                 let name = reader.interface_name(described).filter(|_| index == 0);
-                self.out.add_point(point(&self.name, name, Some(number)));
+                self.out.add_point(point(&self.name, name, Some(shown)));
             }
             self.interfaces.len() - 1
         });
-        place as u8
+        index as u8
     }
 
     /// Ends the interval that `at` lies beyond; the empty ones between are left out.

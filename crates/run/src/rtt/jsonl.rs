@@ -1,4 +1,4 @@
-//! JSON Lines: first the run, then records as they come, told apart by their `type`:
+//! JSON Lines: first the run, then records as they come, distinguished by their `type`:
 //! `point`, `sample`, `flow`, `group`, `coverage`. The last line is a coverage.
 //!
 //! A group line holds all fields of [`RttGroup`] (histograms as bucket and count) and
@@ -19,7 +19,7 @@ pub fn run(out: &mut Vec<u8>, run: &RttRun) {
     line(out, &RunLine { r#type: "run", version, start_ns: *start_ns, host, config, points });
 }
 
-/// A place that was found later.
+/// An observation point that was found later.
 pub fn point(out: &mut Vec<u8>, index: usize, point: &RttPoint) {
     line(out, &PointLine { r#type: "point", index, point });
 }

@@ -34,7 +34,7 @@ pub fn start(
     context: &Context,
 ) -> Result<(About, Watching), RunError> {
     let config = settings::config(&settings).map_err(RunError::Settings)?;
-    live::check_number(&links)?;
+    live::check_count(&links)?;
     let pins = settings.persist.then(Pins::make).transpose()?;
     let joined = joined(&links, &settings)?;
     let kernel = RttConfig {
@@ -219,13 +219,13 @@ mod tests {
     use sonde_bpf::rtt::RttAttachment::{Clsact, Tcx, XdpGeneric};
     use sonde_results::rtt::{RttEvents, RttGroupBy, RttProtocol, RttProtocols};
 
-    fn told(settings: &Settings, interfaces: usize) -> RttConfig {
+    fn configured(settings: &Settings, interfaces: usize) -> RttConfig {
         kernel_config(&settings::config(settings).unwrap(), settings, interfaces)
     }
 
     #[test]
-    fn the_kernel_is_told_what_was_asked_for() {
-        let config = told(
+    fn the_kernel_gets_what_was_asked_for() {
+        let config = configured(
             &Settings {
                 proto: vec![RttProtocol::Tcp, RttProtocol::Dns],
                 net: vec!["10.0.0.0/8".parse().unwrap()],
@@ -245,10 +245,10 @@ mod tests {
         assert_eq!((config.group_by, config.flows), (RttGroupBy::Vlan, 64));
         assert_eq!(config.events, RttEvents::RttMultiple(32));
         assert!(config.tunnels && config.hide_addresses && config.weight_by_flow);
-        let usual = told(&Settings::default(), 1);
+        let usual = configured(&Settings::default(), 1);
         assert_eq!((usual.protocols, usual.events), (RttProtocols::default(), RttEvents::None));
         let without = Settings { no_vlan_in_key: true, ..Settings::default() };
-        assert!(usual.vlan_in_key && !told(&without, 1).vlan_in_key);
+        assert!(usual.vlan_in_key && !configured(&without, 1).vlan_in_key);
     }
 
     #[test]
@@ -258,7 +258,7 @@ mod tests {
             .unwrap();
         let lengths = |prefix_only| -> Vec<u8> {
             let prefixes = Some(path.clone());
-            let config = told(&Settings { prefixes, prefix_only, ..Settings::default() }, 1);
+            let config = configured(&Settings { prefixes, prefix_only, ..Settings::default() }, 1);
             config.prefixes.iter().map(|p| p.1).collect()
         };
         let (whole, hidden) = (lengths(false), lengths(true));
@@ -270,19 +270,19 @@ mod tests {
     fn residence_takes_two_interfaces_and_what_they_send() {
         let usual = Settings::default();
         let ingress = Settings { hook: Some(Hook::Ingress), ..Settings::default() };
-        assert!(told(&usual, 2).residence);
-        assert!(!told(&usual, 1).residence && !told(&ingress, 2).residence);
+        assert!(configured(&usual, 2).residence);
+        assert!(!configured(&usual, 1).residence && !configured(&ingress, 2).residence);
     }
 
     #[test]
-    fn how_it_is_attached_is_told_in_words() {
+    fn how_it_is_attached_is_described() {
         for (ingress, egress, text) in [
             (Tcx, Some(Tcx), "tcx, ingress and egress, "),
             (Clsact, None, "clsact, ingress only, "),
             (XdpGeneric, Some(Tcx), "xdp generic at ingress, tcx at egress, "),
         ] {
-            let told = describe(RttAttached { ingress, egress });
-            assert!(told.starts_with(text), "{told}");
+            let text_of = describe(RttAttached { ingress, egress });
+            assert!(text_of.starts_with(text), "{text_of}");
         }
     }
 
@@ -294,8 +294,11 @@ mod tests {
             BpfError::Verifier { reason: "no BTF".into(), advice: "take another".into() },
             BpfError::Io { what: "attach", source: refused() },
         ] {
-            let (own, told) = (error.to_string(), advise(error).to_string());
-            assert!(told.starts_with(&own) && told.contains("`engine = af_packet`"), "{told}");
+            let (own, advised) = (error.to_string(), advise(error).to_string());
+            assert!(
+                advised.starts_with(&own) && advised.contains("`engine = af_packet`"),
+                "{advised}"
+            );
         }
         assert!(!advise(BpfError::NoInterface(7)).to_string().contains("af_packet"));
         assert!(advise(BpfError::Memory { what: "load" }).to_string().ends_with("fewer `flows`"));

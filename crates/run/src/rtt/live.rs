@@ -24,8 +24,8 @@ use crate::confined::Uses;
 use crate::error::RunError;
 use crate::running::{Context, Ended, Running, Stop};
 
-/// Refuses more interfaces than a run can tell apart.
-pub fn check_number(links: &[Link]) -> Result<(), RunError> {
+/// Refuses more interfaces than a run can distinguish.
+pub fn check_count(links: &[Link]) -> Result<(), RunError> {
     match links.len() {
         n if n > MOST_POINTS => Err(RunError::Settings(anyhow!(
             "{n} interfaces are too many for one run, which watches {MOST_POINTS}; split them"
@@ -50,7 +50,7 @@ pub fn start<S: InterfaceWatcher + 'static>(
     let run = empty_run(settings::run_config(&settings), described.clone());
     let group_of = settings::group_of(config);
     let about = About { run, group_of: group_of.clone() };
-    // Whoever sets the clock disturbs no interval; records tell UTC as it is then.
+    // Whoever sets the clock disturbs no interval; records have UTC as it is then.
     let clock = SteadyClock::new();
     let start = clock.now();
     let (out, records, status) = Out::new(&settings, described, None);
@@ -74,7 +74,7 @@ pub fn start<S: InterfaceWatcher + 'static>(
     Ok((about, Running::start("sonde-rtt", (records, status, control), stop, work)?))
 }
 
-/// What tells a run the time: tests have one of their own.
+/// The clock of a run: tests have one of their own.
 trait Clock {
     /// Steady time, as TAI.
     fn now(&self) -> Time;

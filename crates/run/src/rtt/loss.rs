@@ -19,7 +19,7 @@ pub struct Loss {
     pub unanswered: u64,
 }
 
-/// Loss by group. At most [`GROUPS_MAX`] groups: what comes later is not told apart.
+/// Loss by group. At most [`GROUPS_MAX`] groups: what comes later counts only in [`Losses::all`].
 #[derive(Clone, Debug, Default)]
 pub struct Losses {
     groups: HashMap<GroupKey, Loss>,

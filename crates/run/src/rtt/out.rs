@@ -134,18 +134,18 @@ impl Out {
         self.sender.is_unread()
     }
 
-    /// Adds a place where packets are seen.
+    /// Adds an observation point.
     pub fn add_point(&mut self, point: RttPoint) {
         self.points.push(point.clone());
         self.push(Event::Point(point));
     }
 
-    /// A place is seen otherwise than before.
-    pub fn change_point(&mut self, number: usize, change: impl FnOnce(&mut RttPoint)) {
-        if let Some(point) = self.points.get_mut(number) {
+    /// An observation point is watched otherwise than before.
+    pub fn change_point(&mut self, index: usize, change: impl FnOnce(&mut RttPoint)) {
+        if let Some(point) = self.points.get_mut(index) {
             change(point);
             let point = point.clone();
-            self.push(Event::PointChanged(number, point));
+            self.push(Event::PointChanged(index, point));
         }
     }
 

@@ -12,26 +12,26 @@ use crate::error::RunError;
 use crate::joins;
 use crate::links::netlink;
 
-/// The interfaces, by name: numbers change when one returns.
+/// The interfaces, by name: indexes change when one returns.
 pub struct Points {
     links: Links,
     watch: NetlinkWatch,
     list: Vec<Watched>,
-    /// By interface: see [`joins::places`].
+    /// By interface: see [`joins::joined_points`].
     joined: Vec<u8>,
     /// Something may have changed since the last look.
     stale: bool,
 }
 
-/// Which interfaces are one place.
+/// Which interfaces are one observation point.
 pub fn joined(links: &[Link], settings: &Settings) -> Result<Vec<u8>, RunError> {
     let names: Vec<String> = links.iter().map(|l| l.name.clone()).collect();
-    joins::places(&settings.join, &names).map_err(RunError::Settings)
+    joins::joined_points(&settings.join, &names).map_err(RunError::Settings)
 }
 
 struct Watched {
     name: String,
-    /// Its number while it is watched.
+    /// Its index while it is watched.
     ifindex: Option<u32>,
     /// Why it is not, as last reported.
     refused: Option<String>,
@@ -40,13 +40,13 @@ struct Watched {
 impl Points {
     /// `links` as they are now, some of them joined.
     pub fn open(links: &[Link], joined: Vec<u8>) -> anyhow::Result<Points> {
-        let place = |l: &Link| Watched { name: l.name.clone(), ifindex: None, refused: None };
+        let watched = |l: &Link| Watched { name: l.name.clone(), ifindex: None, refused: None };
         Ok(Points {
             // Before anything is attached, so that no change is missed.
             watch: NetlinkWatch::open()
                 .with_context(|| netlink("follow the kernel's interfaces"))?,
             links: Links::open().with_context(|| netlink("ask the kernel for interfaces"))?,
-            list: links.iter().map(place).collect(),
+            list: links.iter().map(watched).collect(),
             joined,
             stale: false,
         })
@@ -56,16 +56,16 @@ impl Points {
     pub fn attach(&mut self, source: &mut impl InterfaceWatcher) -> anyhow::Result<Vec<RttPoint>> {
         let all = self.links.all().with_context(|| netlink("list the interfaces"))?;
         let mut points = Vec::new();
-        for (i, place) in self.list.iter_mut().enumerate() {
-            let link = all.iter().find(|l| l.name == place.name).with_context(|| {
-                format!("{} has vanished; 'ip link' lists the interfaces", place.name)
+        for (i, watched) in self.list.iter_mut().enumerate() {
+            let link = all.iter().find(|l| l.name == watched.name).with_context(|| {
+                format!("{} has vanished; 'ip link' lists the interfaces", watched.name)
             })?;
             let how = source
                 .attach(link, i as u8)
-                .with_context(|| format!("cannot watch {}", place.name))?;
-            place.ifindex = Some(link.ifindex);
-            tracing::debug!("watching {}: {how}", place.name);
-            points.push(RttPoint { name: place.name.clone(), how, vanished: 0 });
+                .with_context(|| format!("cannot watch {}", watched.name))?;
+            watched.ifindex = Some(link.ifindex);
+            tracing::debug!("watching {}: {how}", watched.name);
+            points.push(RttPoint { name: watched.name.clone(), how, vanished: 0 });
         }
         let names = self.names();
         for (i, point) in points.iter_mut().enumerate() {
@@ -89,32 +89,35 @@ impl Points {
         }
         let all = self.links.all().with_context(|| netlink("list the interfaces"))?;
         let names = self.names();
-        for (i, place) in self.list.iter_mut().enumerate() {
-            let now = all.iter().find(|l| l.name == place.name);
-            let number = now.map(|l| l.ifindex);
-            if place.ifindex.is_some() && place.ifindex != number {
+        for (i, watched) in self.list.iter_mut().enumerate() {
+            let now = all.iter().find(|l| l.name == watched.name);
+            let ifindex = now.map(|l| l.ifindex);
+            if watched.ifindex.is_some() && watched.ifindex != ifindex {
                 source.detach(i as u8);
-                place.ifindex = None;
+                watched.ifindex = None;
                 out.change_point(i, |point| point.vanished += 1);
                 out.doubt(Caveat::InterfaceVanished);
-                tracing::warn!("{} has vanished; waiting for it to return", place.name);
+                tracing::warn!("{} has vanished; waiting for it to return", watched.name);
             }
-            let (Some(link), None) = (now, place.ifindex) else { continue };
+            let (Some(link), None) = (now, watched.ifindex) else { continue };
             match source.attach(link, i as u8) {
                 Ok(mut how) => {
                     joins::describe(&mut how, i, &self.joined, &names);
-                    place.ifindex = number;
-                    place.refused = None;
+                    watched.ifindex = ifindex;
+                    watched.refused = None;
                     out.change_point(i, |point| point.how = how);
-                    tracing::warn!("{} has returned and is watched again", place.name);
+                    tracing::warn!("{} has returned and is watched again", watched.name);
                 }
                 // It may be gone again, or not be ready: the next change decides.
                 Err(error) => {
                     let text = format!("{error:#}");
-                    if place.refused.as_ref() != Some(&text) {
-                        tracing::warn!("{} has returned but cannot be watched: {text}", place.name);
+                    if watched.refused.as_ref() != Some(&text) {
+                        tracing::warn!(
+                            "{} has returned but cannot be watched: {text}",
+                            watched.name
+                        );
                     }
-                    place.refused = Some(text);
+                    watched.refused = Some(text);
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! What is asked for, and what the matchers are told.
+//! What is asked for, and the configuration of the matchers.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -52,7 +52,8 @@ pub struct Settings {
     pub hook: Option<Hook>,
     /// Look into tunnels, and measure what is inside.
     pub tunnels: bool,
-    /// Interfaces that are one place, as the two ports of a tap are: `all`, or `eth0,eth1`.
+    /// Interfaces that are one observation point, as the two ports of a tap are: `all`, or
+    /// `eth0,eth1`.
     #[serde(with = "text::list")]
     #[schemars(with = "Vec<String>")]
     pub join: Vec<Join>,
@@ -80,7 +81,7 @@ pub struct Settings {
     pub samples: Option<SampleLimit>,
     /// Flows that have ended are handed out.
     pub flow_records: bool,
-    /// Loss in the flows that are open is told with the intervals.
+    /// Loss in the flows that are open is reported with the intervals.
     pub losses: bool,
 }
 
@@ -226,7 +227,7 @@ impl FromStr for SampleLimit {
 /// No power of two, or out of range.
 pub fn parse_flows(text: &str) -> Result<u32, String> {
     let amount = parse_amount(text)?;
-    // "256k" is nobody's exact number: the next size that there is.
+    // "256k" is an approximate amount: the next size that there is.
     let round = !text.ends_with(|c: char| c.is_ascii_digit());
     let amount = if round { amount.checked_next_power_of_two().unwrap_or(amount) } else { amount };
     match u32::try_from(amount) {

@@ -42,7 +42,7 @@ impl Totals {
     }
 }
 
-/// Sorts by p99 of the clean samples, then by their number, then by name: so that the
+/// Sorts by p99 of the clean samples, then by their count, then by name: so that the
 /// order is the same every time.
 pub fn slowest_first(groups: &mut [RttGroup]) {
     groups.sort_by_cached_key(|g| (Reverse((g.clean.quantile(0.99), g.clean.count)), g.key));

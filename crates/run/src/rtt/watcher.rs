@@ -35,7 +35,7 @@ pub fn start(
 ) -> Result<(About, Watching), RunError> {
     let config = settings::config(&settings).map_err(RunError::Settings)?;
     let joined = joined(&links, &settings)?;
-    live::check_number(&links)?;
+    live::check_count(&links)?;
     let mut source = Watcher {
         engine,
         tunnels: settings.tunnels,
@@ -55,7 +55,7 @@ pub fn start(
 struct Watcher {
     engine: Engine,
     tunnels: bool,
-    /// By point, the number of its place.
+    /// By interface, the index of its observation point.
     joined: Vec<u8>,
     /// Where interfaces are joined, their packets.
     ordered: Option<Ordered>,
@@ -90,22 +90,28 @@ fn lost(port: &mut dyn Port) -> u64 {
 /// How packets of an interface come to the matcher.
 #[derive(Clone, Copy, Default)]
 struct PointLink {
-    /// The number of its place.
-    place: u8,
+    /// The index of its observation point.
+    point: u8,
     header: LinkType,
     mtu: u32,
     tunnels: bool,
 }
 
 impl PointLink {
-    /// Takes a packet of `wire_len` octets, which is said to carry `told` octets of payload in
-    /// each of the packets that it was on the wire.
+    /// Takes a packet of `wire_len` octets. `segment_len`: octets of payload in each of the
+    /// packets that it was on the wire, as the kernel says.
     #[inline]
-    fn input(self, frame: &[u8], (wire_len, told): (usize, u16), at: Time, matcher: &mut Matcher) {
+    fn input(
+        self,
+        frame: &[u8],
+        (wire_len, segment_len): (usize, u16),
+        at: Time,
+        matcher: &mut Matcher,
+    ) {
         match parse_cut(frame, wire_len, self.header, self.tunnels) {
             Ok(packet) => {
-                let segments = segments(&packet, self.mtu, told);
-                matcher.input(self.place, &packet, segments, at);
+                let segments = segments(&packet, self.mtu, segment_len);
+                matcher.input(self.point, &packet, segments, at);
             }
             Err(error) => matcher.refused(error),
         }
@@ -120,11 +126,13 @@ impl Watcher {
         let burst = port.rx()?;
         let mut latest = None;
         for n in 0..burst.len() {
-            let (wire_len, told) = (burst.wire_len(n), burst.segment(n));
+            let (wire_len, segment_len) = (burst.wire_len(n), burst.segment(n));
             let (frame, stamp) = burst.seen(n);
             match &mut self.ordered {
-                Some(ordered) => ordered.keep(i as u8, frame, (wire_len, told), stamp.at),
-                None => point.way.input(frame, (wire_len, told), stamp.at, &mut self.matcher),
+                Some(ordered) => ordered.keep(i as u8, frame, (wire_len, segment_len), stamp.at),
+                None => {
+                    point.way.input(frame, (wire_len, segment_len), stamp.at, &mut self.matcher)
+                }
             }
             latest = Some(stamp.at);
         }
@@ -186,8 +194,8 @@ impl InterfaceWatcher for Watcher {
             self.points.resize_with(i + 1, Point::default);
         }
         let point = &mut self.points[i];
-        let (place, tunnels) = (self.joined[i], self.tunnels);
-        point.way = PointLink { place, header, mtu: link.mtu, tunnels };
+        let (joined_point, tunnels) = (self.joined[i], self.tunnels);
+        point.way = PointLink { point: joined_point, header, mtu: link.mtu, tunnels };
         point.port = Some(port);
         Ok(how)
     }
@@ -248,19 +256,19 @@ impl InterfaceWatcher for Watcher {
 }
 
 /// How many packets of the wire this is: several were joined by receive offload, or will be
-/// made of it by the card. `told`: octets of payload in each; 0: the kernel does not tell, and
-/// what is longer than the interface sends was several.
+/// made of it by the card. `segment_len`: octets of payload in each. 0: the kernel does not
+/// say, and what is longer than the interface sends was several.
 #[inline]
-fn segments(packet: &FlowPacket, mtu: u32, told: u16) -> u16 {
-    if told == 0 && packet.ip_len <= mtu {
+fn segments(packet: &FlowPacket, mtu: u32, segment_len: u16) -> u16 {
+    if segment_len == 0 && packet.ip_len <= mtu {
         return 1;
     }
     let payload = match packet.detail {
         Detail::Tcp(tcp) => tcp.payload_len,
         _ => packet.ip_len,
     };
-    if told != 0 {
-        return payload.div_ceil(told.into()).clamp(1, u16::MAX.into()) as u16;
+    if segment_len != 0 {
+        return payload.div_ceil(segment_len.into()).clamp(1, u16::MAX.into()) as u16;
     }
     let room = mtu.saturating_sub(packet.ip_len - payload.min(packet.ip_len)).max(1);
     payload.div_ceil(room).clamp(1, u16::MAX.into()) as u16

@@ -31,7 +31,7 @@ pub struct Settings {
     pub truth: Option<PathBuf>,
     /// Columns of the truth file.
     pub truth_form: TruthForm,
-    /// Which IP header of a tunnel the truth is told by.
+    /// Which IP header of a tunnel gives the addresses of the truth.
     pub keys: FlowKeys,
     /// The same seed and settings give the same file.
     pub seed: u64,

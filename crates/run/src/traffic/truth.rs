@@ -102,17 +102,17 @@ fn uniflow(line: &mut Vec<u8>, flow: &FlowTruth, reverse: bool, form: TruthForm)
     let (from, to) = (ends[which], ends[1 - which]);
     let side = if reverse { &flow.reverse } else { &flow.forward };
     for ns in [side.first_ns, side.last_ns] {
-        number(line, ns.max(0) as u64 / 1_000_000);
+        write_decimal(line, ns.max(0) as u64 / 1_000_000);
         line.push(b',');
     }
-    number(line, flow.protocol.into());
+    write_decimal(line, flow.protocol.into());
     for end in [from, to] {
         line.push(b',');
         address(line, end.0);
     }
     for value in [from.1.into(), to.1.into(), side.packets.into(), side.bytes] {
         line.push(b',');
-        number(line, value);
+        write_decimal(line, value);
     }
     if form != TruthForm::Full {
         return;
@@ -126,11 +126,11 @@ fn uniflow(line: &mut Vec<u8>, flow: &FlowTruth, reverse: bool, form: TruthForm)
         flow.vlan.into(),
     ] {
         line.push(b',');
-        number(line, value);
+        write_decimal(line, value);
     }
     line.push(b',');
     if let Some(icmp) = flow.icmp {
-        number(line, icmp[which].into());
+        write_decimal(line, icmp[which].into());
     }
     line.extend(if reverse { b",0," } else { b",1," });
     line.extend(flow.app.name().as_bytes());
@@ -151,7 +151,7 @@ fn biflow(line: &mut Vec<u8>, flow: &FlowTruth) {
         _ => [side.first_ns.max(0) as u64, side.last_ns.max(0) as u64],
     };
     for ns in [times(&flow.forward), times(&flow.reverse)].concat() {
-        number(line, ns / 1_000_000);
+        write_decimal(line, ns / 1_000_000);
         // Milliseconds with a decimal point; the fraction has six digits.
         line.push(b'.');
         let fraction = ns % 1_000_000;
@@ -177,12 +177,12 @@ fn biflow(line: &mut Vec<u8>, flow: &FlowTruth) {
         if i > 0 {
             line.push(b',');
         }
-        number(line, value);
+        write_decimal(line, value);
     }
 }
 
 /// Decimal digits, without the machinery of `write!`: there may be a million flows a second.
-fn number(line: &mut Vec<u8>, mut value: u64) {
+fn write_decimal(line: &mut Vec<u8>, mut value: u64) {
     let mut digits = [0; 20];
     let mut at = digits.len();
     loop {
@@ -203,7 +203,7 @@ fn address(line: &mut Vec<u8>, address: IpAddr) {
                 if i > 0 {
                     line.push(b'.');
                 }
-                number(line, octet.into());
+                write_decimal(line, octet.into());
             }
         }
         IpAddr::V6(a) => write!(line, "{a}").expect("memory takes all"),
@@ -273,10 +273,10 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_as_they_are() {
+    fn decimals_are_written_as_by_format() {
         for value in [0, 7, 10, 999, 1_000, u64::MAX] {
             let mut line = Vec::new();
-            number(&mut line, value);
+            write_decimal(&mut line, value);
             assert_eq!(String::from_utf8(line).unwrap(), value.to_string());
         }
     }

@@ -14,7 +14,7 @@ pub fn threads() -> Vec<String> {
     all
 }
 
-/// What is open: sockets and maps by their numbers, which are the kernel's.
+/// What is open: sockets and maps by their identifiers, which are the kernel's.
 pub fn descriptors() -> BTreeSet<String> {
     let open = std::fs::read_dir("/proc/self/fd").unwrap();
     let target = |fd: std::io::Result<std::fs::DirEntry>| {

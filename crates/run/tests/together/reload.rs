@@ -90,7 +90,7 @@ fn targets_are_changed_while_others_are_measured() {
     }
 }
 
-/// What is refused changes nothing: the streams that come next have the numbers that the reader
+/// What is refused changes nothing: the streams that come next have the identifiers that the reader
 /// counts.
 #[test]
 fn a_reload_that_cannot_be_changes_nothing() {

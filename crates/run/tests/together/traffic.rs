@@ -75,7 +75,7 @@ fn side_by_side(net: &Topology, folder: &Path) {
     metering.stop();
     assert!(metering.join().failure.is_none());
 
-    // No truth, and an address that somebody has: told at once.
+    // No truth, and an address that somebody has: errors at once.
     let nothing =
         verify::Settings { truth: folder.join("none.csv"), ..verify::Settings::default() };
     let nothing = verify::Settings { files: vec![flows.clone()], ..nothing };

@@ -23,7 +23,7 @@ pub struct Backlog {
     templates: Templates,
     lost: Lost,
     report: Option<String>,
-    told: Option<String>,
+    reported: Option<String>,
 }
 
 /// What was given up because there was no room.
@@ -47,7 +47,7 @@ impl Backlog {
             templates: Templates::default(),
             lost: Lost::default(),
             report: None,
-            told: None,
+            reported: None,
         })
     }
 
@@ -145,13 +145,13 @@ impl Backlog {
         self.lost
     }
 
-    /// What the disk refused, in words, once for each reason.
+    /// What the disk refused, as a message, once for each reason.
     pub fn take_report(&mut self) -> Option<String> {
         let report = self.report.take()?;
-        if self.told.as_ref() == Some(&report) {
+        if self.reported.as_ref() == Some(&report) {
             return None;
         }
-        self.told = Some(report.clone());
+        self.reported = Some(report.clone());
         Some(report)
     }
 

@@ -101,7 +101,7 @@ struct Sending {
     refused: BTreeMap<&'static str, u64>,
     /// The path takes no messages as long as they are.
     too_long: bool,
-    told: bool,
+    warned: bool,
 }
 
 impl Udp {
@@ -128,7 +128,7 @@ impl Udp {
             lost: 0,
             refused: BTreeMap::new(),
             too_long: false,
-            told: false,
+            warned: false,
         };
         Udp {
             exporter: Exporter::new(config),
@@ -237,8 +237,8 @@ impl Sending {
     fn lose(&mut self, why: &'static str, records: u64, error: &io::Error) {
         *self.refused.entry(why).or_default() += 1;
         self.lost += records;
-        if !self.told {
-            self.told = true;
+        if !self.warned {
+            self.warned = true;
             tracing::warn!("{}: {error}; what is sent meanwhile is lost, and counted", self.name);
         }
     }
@@ -284,7 +284,7 @@ impl Output for Udp {
         self.exporter.flush(now_ns, &mut send);
         out.is_last = true;
         let (left, takes_ns) = (out.waiting.len(), out.pace.takes_ns(out.waiting.len()));
-        if Duration::from_nanos(takes_ns) >= WORTH_TELLING {
+        if Duration::from_nanos(takes_ns) >= WORTH_LOGGING {
             let seconds = Duration::from_nanos(takes_ns).min(LONGEST_END).as_secs();
             tracing::warn!("{}: {left} messages are sent within {seconds} s", out.name);
         }
@@ -350,8 +350,8 @@ const MOST_WAITING: usize = 64 << 20;
 const LONGEST_END: Duration = Duration::from_secs(30);
 /// Between looks whether there is room.
 const TURN: Duration = Duration::from_millis(1);
-/// A wait at the end that is longer is told.
-const WORTH_TELLING: Duration = Duration::from_secs(2);
+/// A wait at the end that is longer is logged.
+const WORTH_LOGGING: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
 mod tests;

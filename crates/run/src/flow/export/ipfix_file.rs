@@ -18,7 +18,7 @@ pub struct IpfixFile {
     /// The path of the first file.
     path: PathBuf,
     /// Of the one that is being written.
-    number: u32,
+    index: u32,
     files: u64,
     /// Records of files that could not be written whole, and of the one that is being written.
     lost: u64,
@@ -44,7 +44,7 @@ impl IpfixFile {
     /// Makes or empties the file; its messages get checksums, or not.
     pub fn create(path: &Path, mut config: Config, checksums: bool) -> Result<Self> {
         let file = whole_file::create(path)
-            .with_context(|| format!("cannot write {}; choose another place", path.display()))?;
+            .with_context(|| format!("cannot write {}; choose another path", path.display()))?;
         let checksums = checksums.then(Checksums::default);
         if checksums.is_some() {
             config.message_bytes -= Checksums::ADDED;
@@ -62,7 +62,7 @@ impl IpfixFile {
         Ok(IpfixFile {
             exporter,
             path,
-            number: 1,
+            index: 1,
             files: 1,
             lost: 0,
             in_file: 0,
@@ -81,7 +81,7 @@ impl IpfixFile {
         if let Some(error) = self.out.failed.take() {
             tracing::warn!(
                 "{}: {error}; free space or make it writable, and run again",
-                whole_file::numbered(&self.path, self.number).display()
+                whole_file::numbered(&self.path, self.index).display()
             );
             self.lost += self.in_file;
         }
@@ -146,9 +146,9 @@ impl Output for IpfixFile {
         if !self.out.file.metadata().is_ok_and(|about| about.is_file()) {
             return;
         }
-        let Some(next) = whole_file::create_next(&self.path, self.number) else { return };
+        let Some(next) = whole_file::create_next(&self.path, self.index) else { return };
         self.close(now_ns, stats);
-        (self.out.file, self.number) = next;
+        (self.out.file, self.index) = next;
         self.files += 1;
         // Each file is read by itself: it has all templates, that of the checksums too.
         let out = &mut self.out;

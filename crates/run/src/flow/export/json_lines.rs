@@ -19,7 +19,7 @@ pub struct JsonLines {
     /// Of the first file.
     path: PathBuf,
     /// Of the one that is being written.
-    number: u32,
+    index: u32,
     files: u64,
     line: Vec<u8>,
     tai_offset_ns: i64,
@@ -38,11 +38,11 @@ impl JsonLines {
         tai_offset_s: i32,
     ) -> Result<Self> {
         let sink = Sink::create(path, stdout)
-            .with_context(|| format!("cannot write {}; choose another place", path.display()))?;
+            .with_context(|| format!("cannot write {}; choose another path", path.display()))?;
         Ok(JsonLines {
             sink: Some(sink),
             path: path.to_owned(),
-            number: 1,
+            index: 1,
             files: 1,
             line: Vec::new(),
             tai_offset_ns: i64::from(tai_offset_s) * 1_000_000_000,
@@ -108,10 +108,10 @@ impl Output for JsonLines {
         if !sink.is_file() || sink.is_failing() {
             return self.note();
         }
-        if let Some((file, number)) = whole_file::create_next(&self.path, self.number) {
+        if let Some((file, index)) = whole_file::create_next(&self.path, self.index) {
             self.close();
-            let next = Sink::to_file(file, &whole_file::numbered(&self.path, number));
-            (self.sink, self.number) = (Some(next), number);
+            let next = Sink::to_file(file, &whole_file::numbered(&self.path, index));
+            (self.sink, self.index) = (Some(next), index);
             self.files += 1;
         }
     }

@@ -40,8 +40,8 @@ pub struct ParquetFiles {
     /// In files that are whole.
     written: u64,
     tai_offset_ns: i64,
-    /// The last failure that was printed.
-    told: Option<String>,
+    /// The last failure that was logged.
+    warned: Option<String>,
 }
 
 /// When a file is closed.
@@ -61,7 +61,7 @@ struct Part {
 }
 
 impl ParquetFiles {
-    /// Begins the first file, which takes the place of one of that name when it is whole.
+    /// Begins the first file, which replaces one of that name when it is whole.
     /// Times in it are UTC.
     pub fn create(path: &Path, tai_offset_s: i32, limits: Limits) -> Result<Self> {
         let second = numbered(path, 2);
@@ -82,11 +82,11 @@ impl ParquetFiles {
             records: 0,
             written: 0,
             tai_offset_ns: i64::from(tai_offset_s) * 1_000_000_000,
-            told: None,
+            warned: None,
         };
         files.part =
             Some(files.begin().with_context(|| {
-                format!("cannot write {}; choose another place", path.display())
+                format!("cannot write {}; choose another path", path.display())
             })?);
         Ok(files)
     }
@@ -148,7 +148,7 @@ impl ParquetFiles {
             }
             Err(error) => {
                 let _ = fs::remove_file(path);
-                self.tell(&format!("{error:#}"));
+                self.warn_once(&format!("{error:#}"));
             }
         }
     }
@@ -159,18 +159,18 @@ impl ParquetFiles {
             drop(writer);
             let _ = fs::remove_file(path);
         }
-        self.tell(why);
+        self.warn_once(why);
     }
 
-    fn tell(&mut self, why: &str) {
-        if self.told.as_deref() != Some(why) {
+    fn warn_once(&mut self, why: &str) {
+        if self.warned.as_deref() != Some(why) {
             let file = numbered(&self.path, self.whole + 1);
             tracing::warn!(
                 "{}: {why}; its records are lost until it can be written: free space, or mend \
                  what stands in its way",
                 file.display()
             );
-            self.told = Some(why.to_owned());
+            self.warned = Some(why.to_owned());
         }
     }
 }

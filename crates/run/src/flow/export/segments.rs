@@ -28,10 +28,10 @@ pub struct SpoolSegments {
     limit: u64,
     /// Oldest first; the last one may be written to, if it is of this run.
     list: VecDeque<Segment>,
-    /// Number of the next one. One is left out between runs: where numbers do not follow
+    /// Index of the next one. One is left out between runs: where indexes do not follow
     /// each other, another series of sequence numbers begins.
-    next_number: u64,
-    /// The number of this run's first one.
+    next_index: u64,
+    /// The index of this run's first segment.
     series: u64,
     /// How far the oldest was delivered, for the next run.
     position: File,
@@ -40,7 +40,7 @@ pub struct SpoolSegments {
 }
 
 struct Segment {
-    number: u64,
+    index: u64,
     series: u64,
     file: File,
     length: u64,
@@ -67,12 +67,12 @@ impl SpoolSegments {
                 folder.display()
             );
         }
-        let mut numbers: Vec<u64> = fs::read_dir(folder)
+        let mut indexes: Vec<u64> = fs::read_dir(folder)
             .with_context(what)?
             .flatten()
             .filter_map(|e| e.file_name().to_str()?.strip_suffix(SUFFIX)?.parse().ok())
             .collect();
-        numbers.sort_unstable();
+        indexes.sort_unstable();
         let delivered = read_position(folder);
         let position = OpenOptions::new()
             .write(true)
@@ -81,20 +81,20 @@ impl SpoolSegments {
             .open(folder.join(POSITION))
             .with_context(what)?;
         let mut list: VecDeque<Segment> = VecDeque::new();
-        for &number in &numbers {
-            let file = File::open(path(folder, number)).with_context(what)?;
+        for &index in &indexes {
+            let file = File::open(path(folder, index)).with_context(what)?;
             let length = whole_messages(&file).with_context(what)?;
-            let done = delivered.filter(|d| d.0 == number).map_or(0, |d| d.1.min(length));
-            let follows = list.back().filter(|s| s.number + 1 == number);
-            let series = follows.map_or(number, |s| s.series);
-            list.push_back(Segment::new(number, series, file, length, done));
+            let done = delivered.filter(|d| d.0 == index).map_or(0, |d| d.1.min(length));
+            let follows = list.back().filter(|s| s.index + 1 == index);
+            let series = follows.map_or(index, |s| s.series);
+            list.push_back(Segment::new(index, series, file, length, done));
         }
-        let next_number = numbers.last().map_or(0, |n| n + 2);
+        let next_index = indexes.last().map_or(0, |n| n + 2);
         let mut segments = SpoolSegments {
             folder: folder.to_owned(),
             limit,
-            next_number,
-            series: next_number,
+            next_index,
+            series: next_index,
             list,
             position,
             _lock: lock,
@@ -129,11 +129,11 @@ impl SpoolSegments {
             return Ok(false);
         }
         if is_new {
-            let (number, series) = (self.next_number, self.series);
-            let name = path(&self.folder, number);
+            let (index, series) = (self.next_index, self.series);
+            let name = path(&self.folder, index);
             let file = OpenOptions::new().read(true).write(true).create_new(true).open(name)?;
-            self.list.push_back(Segment::new(number, series, file, 0, 0));
-            self.next_number += 1;
+            self.list.push_back(Segment::new(index, series, file, 0, 0));
+            self.next_index += 1;
         }
         let Some(segment) = self.list.back_mut() else { return Ok(false) };
         let all = [&repeated[..], message].concat();
@@ -169,7 +169,7 @@ impl SpoolSegments {
             }
             Err(error) => {
                 let lost = segment.length - segment.handed_out;
-                let name = path(&self.folder, segment.number);
+                let name = path(&self.folder, segment.index);
                 segment.length = segment.handed_out;
                 segment.series = OVER;
                 let text = format!("{}: {error}; {lost} bytes of it are lost", name.display());
@@ -230,7 +230,7 @@ impl SpoolSegments {
     fn note_position(&mut self) {
         let _ = match self.list.front() {
             Some(s) => {
-                let text = format!("{:012} {:012}\n", s.number, s.delivered);
+                let text = format!("{:012} {:012}\n", s.index, s.delivered);
                 self.position.write_all_at(text.as_bytes(), 0)
             }
             None => self.position.set_len(0),
@@ -246,16 +246,16 @@ impl SpoolSegments {
                 break;
             }
             // If it cannot be removed now, the next run sends it again.
-            let _ = fs::remove_file(path(&self.folder, first.number));
+            let _ = fs::remove_file(path(&self.folder, first.index));
             self.list.pop_front();
         }
     }
 }
 
 impl Segment {
-    fn new(number: u64, series: u64, file: File, length: u64, delivered: u64) -> Segment {
+    fn new(index: u64, series: u64, file: File, length: u64, delivered: u64) -> Segment {
         Segment {
-            number,
+            index,
             series,
             file,
             length,
@@ -308,12 +308,12 @@ fn header(message: &[u8]) -> io::Result<Header> {
 /// Which segment was delivered how far by an earlier run.
 fn read_position(folder: &Path) -> Option<(u64, u64)> {
     let text = fs::read_to_string(folder.join(POSITION)).ok()?;
-    let (number, delivered) = text.trim().split_once(' ')?;
-    Some((number.parse().ok()?, delivered.parse().ok()?))
+    let (index, delivered) = text.trim().split_once(' ')?;
+    Some((index.parse().ok()?, delivered.parse().ok()?))
 }
 
-fn path(folder: &Path, number: u64) -> PathBuf {
-    folder.join(format!("{number:012}{SUFFIX}"))
+fn path(folder: &Path, index: u64) -> PathBuf {
+    folder.join(format!("{index:012}{SUFFIX}"))
 }
 
 /// Bytes of a segment, about.

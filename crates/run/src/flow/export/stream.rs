@@ -4,9 +4,9 @@
 //!
 //! A message counts as delivered when the collector's kernel has acknowledged its bytes.
 //! What was not is sent again over the next connection, whose sequence numbers begin anew.
-//! A collector that has gone without a word is noticed by its silence (see [`PATIENCE`]).
+//! A collector that has gone without closing is noticed by its silence (see [`PATIENCE`]).
 //! IPFIX has no acknowledgement of its own: what a collector had received and not read when
-//! it was killed is lost, and nobody can tell.
+//! it was killed is lost, and nobody knows it.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -231,8 +231,8 @@ struct Sender {
     tls: Option<Tls>,
     shared: Arc<Shared>,
     patience: Duration,
-    /// The last failure that was printed.
-    told: Option<String>,
+    /// The last failure that was logged.
+    warned: Option<String>,
     /// When the end was asked for.
     stopped: Option<Instant>,
     /// When the collector took something last, or had nothing to take.
@@ -249,7 +249,7 @@ impl Sender {
         patience: Duration,
     ) -> Self {
         let moved = Instant::now();
-        Sender { target, tls, shared, patience, told: None, stopped: None, moved, takes: true }
+        Sender { target, tls, shared, patience, warned: None, stopped: None, moved, takes: true }
     }
 
     fn run(mut self) {
@@ -276,16 +276,16 @@ impl Sender {
                     state.backlog.spill();
                     drop(state);
                     if pauses.served(begun.elapsed()) {
-                        self.told = None;
+                        self.warned = None;
                     }
                     if let Err(error) = result.and(confirmed) {
                         connection.abort();
-                        self.tell(&error);
+                        self.warn_once(&error);
                         self.rest(pauses.next());
                     }
                 }
                 Err(error) => {
-                    self.tell(&error);
+                    self.warn_once(&error);
                     self.rest(pauses.next());
                 }
             }
@@ -400,12 +400,12 @@ impl Sender {
         })
     }
 
-    /// Says what fails, once for each reason.
-    fn tell(&mut self, error: &io::Error) {
+    /// Logs what fails, once for each reason.
+    fn warn_once(&mut self, error: &io::Error) {
         let text = error.to_string();
-        if self.told.as_ref() != Some(&text) {
+        if self.warned.as_ref() != Some(&text) {
             tracing::warn!("{}: {text}; trying again, records wait", self.target);
-            self.told = Some(text);
+            self.warned = Some(text);
         }
     }
 

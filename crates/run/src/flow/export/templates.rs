@@ -1,5 +1,5 @@
-//! The templates of a stream of IPFIX messages, to be told to a collector that begins in
-//! its middle.
+//! The templates of a stream of IPFIX messages, to be repeated to a collector that begins
+//! in its middle.
 
 use sonde_wire::ipfix::{HEADER_LEN, Header, Message};
 
@@ -67,7 +67,7 @@ pub mod tests {
         message(7, 0, &[0, 2, 0, 12, 1, 0, 0, 1, 0, 4, 0, 1])
     }
 
-    /// A message with a data record, number `i`.
+    /// A message with a data record, the `i`th.
     pub fn data(i: u32) -> Vec<u8> {
         message(7, i, &[1, 0, 0, 5, 17])
     }
@@ -81,7 +81,7 @@ pub mod tests {
     }
 
     #[test]
-    fn each_template_is_told_once_in_its_domain() {
+    fn each_template_is_kept_once_in_its_domain() {
         let mut templates = Templates::default();
         assert!(templates.all(1).is_empty());
         let other = message(0, 0, &[0, 2, 0, 12, 1, 0, 0, 1, 0, 4, 0, 1]);

@@ -91,7 +91,7 @@ fn wire(lost: u64) -> (Box<dyn Port>, Wire, Gone) {
     (Box::new(Metered { port, lost, gone: gone.clone() }), Wire { far, clock }, gone)
 }
 
-fn place(port: Box<dyn Port>, group: Arc<Group<Box<dyn Port>>>) -> CapturePort {
+fn capture(port: Box<dyn Port>, group: Arc<Group<Box<dyn Port>>>) -> CapturePort {
     CapturePort { group, worker: 0, port: Some(port), link: LinkType::Ethernet, index: 7, lost: 0 }
 }
 
@@ -100,13 +100,13 @@ fn never() -> Arc<Group<Box<dyn Port>>> {
     Arc::new(Group::new("never0", &Index::new(7.into()), open))
 }
 
-fn frames(places: Vec<CapturePort>, ordered: Option<Ordered>) -> MeterInput {
-    MeterInput::Frames(FrameInput { places, ordered, is_over: false })
+fn frames(ports: Vec<CapturePort>, ordered: Option<Ordered>) -> MeterInput {
+    MeterInput::Frames(FrameInput { ports, ordered, is_over: false })
 }
 
-/// `places`: which interfaces are one.
-fn meter(places: &[u8]) -> Meter {
-    setup::meter_at(0, &Settings::default(), [1, 2], Shard::whole(), places).unwrap()
+/// `points`: which interfaces are one observation point.
+fn meter(points: &[u8]) -> Meter {
+    setup::meter_at(0, &Settings::default(), [1, 2], Shard::whole(), points).unwrap()
 }
 
 /// The source of each flow, and its packets, in the order in which they began.
@@ -123,7 +123,7 @@ fn flows(meter: &mut Meter, mut records: Vec<FlowRecord>) -> Vec<(u8, u64)> {
 #[test]
 fn every_interface_has_its_turn_and_what_its_port_lost_is_counted() {
     let ((a, mut to_a, _), (b, mut to_b, _)) = (wire(3), wire(4));
-    let mut input = frames(vec![place(a, never()), place(b, never())], None);
+    let mut input = frames(vec![capture(a, never()), capture(b, never())], None);
     let mut meter = meter(&[]);
     let mut records = Vec::new();
     let begin = to_a.clock.now();
@@ -143,8 +143,8 @@ fn every_interface_has_its_turn_and_what_its_port_lost_is_counted() {
 fn packets_of_joined_interfaces_are_metered_in_the_order_of_their_stamps() {
     for joined in [true, false] {
         let ((a, mut to_a, _), (b, mut to_b, _)) = (wire(0), wire(0));
-        let places = vec![place(a, never()), place(b, never())];
-        let mut input = frames(places, joined.then(Ordered::default));
+        let ports = vec![capture(a, never()), capture(b, never())];
+        let mut input = frames(ports, joined.then(Ordered::default));
         let mut meter = meter(&[0, 0]);
         let mut records = Vec::new();
         let begin = to_a.clock.now().max(to_b.clock.now());
@@ -166,7 +166,7 @@ fn packets_of_joined_interfaces_are_metered_in_the_order_of_their_stamps() {
 #[test]
 fn what_is_kept_to_be_put_in_order_is_metered_at_the_end() {
     let (a, mut to_a, _) = wire(0);
-    let mut input = frames(vec![place(a, never())], Some(Ordered::default()));
+    let mut input = frames(vec![capture(a, never())], Some(Ordered::default()));
     let mut meter = meter(&[]);
     let mut records = Vec::new();
     // In the future of every clock: it has to wait for what may still come.
@@ -189,7 +189,7 @@ fn an_interface_that_vanishes_keeps_its_counts_and_returns_with_another_port() {
         Ok(vec![next.lock().unwrap().take().expect("opened once")])
     };
     let group = Arc::new(Group::new("back0", &index, open));
-    let mut input = frames(vec![place(a, group)], None);
+    let mut input = frames(vec![capture(a, group)], None);
     let mut meter = meter(&[]);
     let mut records = Vec::new();
     let mut sink = |r| records.push(r);
@@ -217,7 +217,7 @@ fn an_interface_that_vanishes_keeps_its_counts_and_returns_with_another_port() {
 #[test]
 fn a_port_that_fails_is_closed_and_its_losses_stay() {
     let (a, mut to_a, gone) = wire(3);
-    let mut input = frames(vec![place(a, never())], None);
+    let mut input = frames(vec![capture(a, never())], None);
     let mut meter = meter(&[]);
     let begin = to_a.clock.now();
     to_a.send(datagram(11), begin);

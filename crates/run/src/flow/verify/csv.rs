@@ -200,7 +200,7 @@ impl Lines {
 
 fn flow(columns: &Columns, record: &ByteRecord) -> Option<Observed> {
     let text = |at: Option<usize>| std::str::from_utf8(record.get(at?)?).ok().map(str::trim);
-    fn number<T: FromStr>(text: Option<&str>) -> Option<T> {
+    fn value<T: FromStr>(text: Option<&str>) -> Option<T> {
         text?.parse().ok()
     }
     let address = |at| text(at)?.parse::<IpAddr>().ok();
@@ -209,37 +209,37 @@ fn flow(columns: &Columns, record: &ByteRecord) -> Option<Observed> {
         number => number.parse().ok()?,
     };
     // Of ICMP nfdump writes "8.0" or 2048; neither is a port, and the key has none.
-    let port = |at| number(text(at)).or(if matches!(protocol, 6 | 17) { None } else { Some(0) });
+    let port = |at| value(text(at)).or(if matches!(protocol, 6 | 17) { None } else { Some(0) });
     let time = |at| match columns.is_nfdump {
         true => date(text(at)?),
         false => millis(text(at)?),
     };
-    let precise = number(text(columns.start_ns)).zip(number(text(columns.end_ns)));
+    let precise = value(text(columns.start_ns)).zip(value(text(columns.end_ns)));
     let span = match precise {
         Some(span) => span,
         None => (time(columns.start)?, time(columns.end)?),
     };
     let flags = match columns.is_nfdump {
         true => text(columns.tcp_flags).map(flag_letters),
-        false => number(text(columns.tcp_flags)),
+        false => value(text(columns.tcp_flags)),
     };
     let fields = Fields {
         tcp_flags: flags.filter(|_| protocol == 6),
-        tos: number(text(columns.tos)),
-        ttl: number(text(columns.ttl)),
-        vlan: number(text(columns.vlan)),
-        icmp: number(text(columns.icmp)),
+        tos: value(text(columns.tos)),
+        ttl: value(text(columns.ttl)),
+        vlan: value(text(columns.vlan)),
+        icmp: value(text(columns.icmp)),
         name: text(columns.name).filter(|n| !n.is_empty()).map(|n| name_hash(n.as_bytes())),
     };
     let mut forward = Half {
-        packets: number(text(columns.packets))?,
-        bytes: number(text(columns.bytes))?,
+        packets: value(text(columns.packets))?,
+        bytes: value(text(columns.bytes))?,
         span: None,
         fields,
     };
     let mut reverse = Half {
-        packets: number(text(columns.packets_reverse)).unwrap_or(0),
-        bytes: number(text(columns.bytes_reverse)).unwrap_or(0),
+        packets: value(text(columns.packets_reverse)).unwrap_or(0),
+        bytes: value(text(columns.bytes_reverse)).unwrap_or(0),
         ..Half::default()
     };
     let mut whole = None;

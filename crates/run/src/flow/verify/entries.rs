@@ -14,7 +14,7 @@ pub(super) struct Entry {
     pub sides: [Side; 2],
     /// First and last packet of either direction.
     pub truth_span: (i64, i64),
-    /// The same of records that tell no more.
+    /// The same of records without times by direction.
     pub seen_span: Option<(i64, i64)>,
     /// When the newest of its records begins, and the one before: both directions count,
     /// for a meter of biflows splits both at once.
@@ -92,7 +92,7 @@ pub(super) struct Entries {
     /// In pieces, so that growing neither copies nor takes twice the room.
     packed: Vec<Vec<Packed>>,
     len: usize,
-    /// What cannot be packed, at the place that its packed one has in `unit_ns`. It stays
+    /// What cannot be packed, at the index that its packed one has in `unit_ns`. It stays
     /// here, for records are only added to a flow.
     #[expect(clippy::vec_box, reason = "growing neither copies them nor takes twice the room")]
     long: Vec<Box<Entry>>,
@@ -102,8 +102,8 @@ pub(super) struct Entries {
     hasher: RandomState,
 }
 
-/// A place of the index. The hash tells nearly all keys apart, without a look at them where
-/// they lie.
+/// A slot of the index. The hash distinguishes nearly all keys without a look at them in
+/// memory.
 #[derive(Clone, Copy)]
 struct Slot {
     hash: u32,
@@ -159,7 +159,7 @@ impl Entries {
         self.index.clone().into_iter().map(|slot| slot.head).filter(|head| *head != NONE)
     }
 
-    /// Adds a flow: its place.
+    /// Adds a flow. Returns its index.
     pub fn push(&mut self, entry: &Entry) -> u32 {
         let at = self.len as u32;
         if self.len.is_multiple_of(PIECE) {
@@ -171,7 +171,7 @@ impl Entries {
         at
     }
 
-    /// The flow at a place; `None` for [`NONE`].
+    /// The flow at an index; `None` for [`NONE`].
     pub fn get(&self, at: u32) -> Option<Entry> {
         let packed = self.packed.get(at as usize / PIECE)?.get(at as usize % PIECE)?;
         Some(match packed.flags & LONG {
@@ -180,7 +180,7 @@ impl Entries {
         })
     }
 
-    /// Puts a flow at a place that there is.
+    /// Replaces the flow at an index.
     pub fn set(&mut self, at: u32, entry: &Entry) {
         let packed = &mut self.packed[at as usize / PIECE][at as usize % PIECE];
         if packed.flags & LONG != 0 {
@@ -236,8 +236,8 @@ struct Packed {
     seen: [Counts; 2],
     /// What the records' times are off, ns: first and last.
     off: [[i32; 2]; 2],
-    /// First packet of each direction, ns, as two words; without times of its own, that of
-    /// both is the first one's.
+    /// First packet of each direction, ns, as two halves of 32 bits. Without times by direction
+    /// the first one has that of both.
     first: [[u32; 2]; 2],
     /// From there to the last, ns: 48 bits.
     length: [[u16; 3]; 2],
@@ -391,7 +391,7 @@ const LONG: u16 = 1;
 const HEAD: u16 = 2;
 const JOINED: u16 = 4;
 const GENERATION: u16 = 8;
-/// Its records tell the span of both directions only.
+/// Its records give the span of both directions only.
 const SEEN_WHOLE: u16 = 16;
 /// By direction, from here on: it has a record; its truth has times; its record has.
 const RECORD: u16 = 32;

@@ -1,4 +1,4 @@
-//! Differences: how many of each kind, and the first few in words.
+//! Differences: how many of each kind, and the first few as text.
 
 use serde::Serialize;
 
@@ -47,7 +47,7 @@ impl Kind {
         Kind::Unreadable,
     ];
 
-    /// In words, for the report.
+    /// Its heading in the report.
     pub fn title(self) -> &'static str {
         match self {
             Kind::Missing => "missing flows",
@@ -87,12 +87,12 @@ impl Differences {
         Differences { kinds: kinds.into(), show: show.into() }
     }
 
-    /// One more; the words are only asked for while they are wanted.
-    pub fn add(&mut self, kind: Kind, words: impl FnOnce() -> String) {
+    /// One more; the text is only made while it is wanted.
+    pub fn add(&mut self, kind: Kind, text: impl FnOnce() -> String) {
         let difference = &mut self.kinds[kind as usize];
         difference.count += 1;
         if difference.examples.len() < self.show {
-            difference.examples.push(words());
+            difference.examples.push(text());
         }
     }
 

@@ -62,7 +62,7 @@ impl Bound {
                 Bound::Tcp(listener) => spawn(scope, || connections(scope, listener, give, &ended)),
             }
             .context("cannot start a thread; 'ulimit -u' bounds them")?;
-            tracing::info!("listening on {}", self.words()?);
+            tracing::info!("listening on {}", self.describe()?);
             let idle = Duration::from_nanos(idle_ns.max(0) as u64);
             until_idle(&get, idle, || stop.is_asked(), exporters, take);
             Ok(())
@@ -73,7 +73,7 @@ impl Bound {
         Ok(())
     }
 
-    fn words(&self) -> Result<String> {
+    fn describe(&self) -> Result<String> {
         let socket = match self {
             Bound::Udp(socket) => socket,
             Bound::Tcp(listener) => return Ok(listener.local_addr()?.to_string()),
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_messages_are_told_and_so_is_an_end_within_one() {
+    fn parts_of_messages_are_reported_and_so_is_an_end_within_one() {
         let whole = || Came::Message(5, message());
         assert_eq!(read([message(), message()].concat(), 99), [whole(), whole()]);
         let part = || Came::Part(5);

@@ -37,7 +37,7 @@ pub(super) struct Counters {
     pub without_template: u64,
     /// What is missing by the sequence numbers: records, of NetFlow v9 messages.
     pub sequence_missing: u64,
-    /// Messages with a lower number than expected.
+    /// Messages with a lower sequence number than expected.
     pub sequence_back: u64,
     /// Datagrams that the kernel dropped, for our own receive buffer was full: what is missing
     /// with them is not the exporter's fault.
@@ -92,7 +92,7 @@ impl Exporters {
     }
 }
 
-/// With only those fields that were told.
+/// With only those fields that were exported.
 fn observed(flow: &DecodedFlow<'_>) -> Observed {
     let record = &flow.record;
     let (key, protocol) = (&record.key, record.key.protocol);
@@ -130,7 +130,7 @@ fn observed(flow: &DecodedFlow<'_>) -> Observed {
             (0, 32 | 139 | 176..=179) if matches!(protocol, 1 | 58) => {
                 half.fields.icmp = Some(key.destination_port);
             }
-            // NetFlow v9: the header tells whole seconds, and uptime counts from there.
+            // NetFlow v9: the header has whole seconds, and uptime counts from there.
             (0, 21 | 22) if flow.exact_uptime => {}
             (0, 21 | 22 | 150 | 151) => out.unit_ns = 1_000_000_000,
             (0, 154 | 155) => out.unit_ns = 1_000,

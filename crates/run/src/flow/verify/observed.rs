@@ -1,4 +1,4 @@
-//! One flow as somebody tells it: the truth, or a record of an exporter.
+//! One flow as somebody describes it: the truth, or a record of an exporter.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -36,12 +36,12 @@ pub(super) struct Key {
 pub(super) struct Half {
     pub packets: u64,
     pub bytes: u64,
-    /// First and last packet of this direction, ns since 1970 UTC, where it is told.
+    /// First and last packet of this direction, ns since 1970 UTC, where it is known.
     pub span: Option<(i64, i64)>,
     pub fields: Fields,
 }
 
-/// What is told besides, where it is.
+/// Fields besides the key, where they are known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Fields {
     /// The 8 classic flags.
@@ -63,11 +63,11 @@ pub(super) struct Observed {
     pub destination: End,
     pub protocol: u8,
     pub forward: Half,
-    /// Packets 0: nothing is told of it.
+    /// Packets 0: nothing is known of it.
     pub reverse: Half,
-    /// First and last packet of both directions, where that is all that is told.
+    /// First and last packet of both directions, where that is all that is known.
     pub span: Option<(i64, i64)>,
-    /// Its times may be off by so much, for they are told in such units, ns.
+    /// Unit of its times, ns: they may be off by so much.
     pub unit_ns: i64,
     /// flowEndReason.
     pub reason: Option<u8>,

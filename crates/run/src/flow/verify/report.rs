@@ -56,7 +56,7 @@ struct Lateness {
 impl Report {
     pub(super) fn new(findings: Findings, messages: Counters, settings: &Settings) -> Self {
         let mut differences = findings.differences;
-        for (kind, count, words) in [
+        for (kind, count, text) in [
             (
                 Kind::SequenceGap,
                 messages.sequence_missing + messages.sequence_back,
@@ -75,7 +75,7 @@ impl Report {
             ),
         ] {
             if count > 0 {
-                differences.push(Difference { kind, count, examples: vec![words] });
+                differences.push(Difference { kind, count, examples: vec![text] });
             }
         }
         let segments: Vec<SegmentReport> = findings

@@ -39,7 +39,7 @@ pub(super) struct Segments {
     all: Segment,
     subnets: Vec<((u128, u128), Segment)>,
     every_ns: Option<i64>,
-    /// By interval number, ascending.
+    /// By index of the interval, ascending.
     times: std::collections::BTreeMap<i64, Segment>,
     /// Intervals that came when there was no more room.
     pub refused_times: u64,
@@ -84,13 +84,13 @@ impl Segments {
             }
         }
         if let (Some(every), Some(first)) = (self.every_ns, first) {
-            let number = first.div_euclid(every);
-            if self.times.len() >= MOST_TIMES && !self.times.contains_key(&number) {
+            let index = first.div_euclid(every);
+            if self.times.len() >= MOST_TIMES && !self.times.contains_key(&index) {
                 self.refused_times += 1;
                 return;
             }
-            let begin = || format!("from {:.3} s", number as f64 * every as f64 / 1e9);
-            let segment = self.times.entry(number);
+            let begin = || format!("from {:.3} s", index as f64 * every as f64 / 1e9);
+            let segment = self.times.entry(index);
             segment
                 .or_insert_with(|| Segment { name: begin(), ..Segment::default() })
                 .add(which, flows, packets, bytes);

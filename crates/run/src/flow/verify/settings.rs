@@ -134,7 +134,7 @@ choice! {
         Statistical = "statistical",
         /// Every flow: its packets, bytes and times; no split that no time-out asked for
         Precise = "precise",
-        /// And every field that both sides tell: TCP flags, TOS, TTL, VLAN, ICMP type, name
+        /// And every field that both sides have: TCP flags, TOS, TTL, VLAN, ICMP type, name
         Validation = "validation",
     }
 }

@@ -91,13 +91,13 @@ impl Table {
             }
         };
         let halves = [(&flow.forward, side), (&flow.reverse, 1 - side)];
-        let told = || halves.into_iter().filter(|(half, _)| half.packets > 0);
+        let present = || halves.into_iter().filter(|(half, _)| half.packets > 0);
         self.entries.change(at, |entry| {
             entry.truth_span = join(entry.truth_span, span);
-            told().for_each(|(half, side)| entry.sides[side].truth.add(&Sum::of(half)));
+            present().for_each(|(half, side)| entry.sides[side].truth.add(&Sum::of(half)));
         });
         if self.limits.fields {
-            told().for_each(|(half, side)| self.fields[at as usize][side].truth = half.fields);
+            present().for_each(|(half, side)| self.fields[at as usize][side].truth = half.fields);
         }
     }
 
@@ -112,7 +112,7 @@ impl Table {
         nearest.map(|(at, _)| at)
     }
 
-    /// Flows of a key, from `at` on, with their places.
+    /// Flows of a key, from `at` on, with their indexes.
     fn chain(&self, mut at: u32) -> impl Iterator<Item = (u32, Entry)> {
         std::iter::from_fn(move || {
             let entry = self.entries.get(at)?;
@@ -131,9 +131,9 @@ impl Table {
                 continue;
             }
             chain.sort_by_key(|(_, entry)| entry.truth_span);
-            let places: Vec<u32> = chain.iter().map(|(at, _)| *at).collect();
+            let indexes: Vec<u32> = chain.iter().map(|(at, _)| *at).collect();
             for (i, (at, entry)) in chain.iter_mut().enumerate() {
-                entry.next = places.get(i + 1).copied().unwrap_or(NONE);
+                entry.next = indexes.get(i + 1).copied().unwrap_or(NONE);
                 entry.is_head = i == 0;
                 self.entries.set(*at, entry);
             }
@@ -151,8 +151,8 @@ impl Table {
             let late = (exported - last).max(0);
             self.lateness.add(late);
             if self.limits.late_ns.is_some_and(|limit| late > limit) {
-                let words = || format!("{}: {} after", Directed(key, side), seconds(late));
-                self.differences.add(Kind::Late, words);
+                let text = || format!("{}: {} after", Directed(key, side), seconds(late));
+                self.differences.add(Kind::Late, text);
             }
         }
         let halves = [(&flow.forward, side), (&flow.reverse, 1 - side)];
@@ -163,8 +163,8 @@ impl Table {
                     let directed = Directed(key, side);
                     let first = whole.map(|(first, _)| first);
                     self.segments.add(SEEN, &directed, first, 1, half.packets, half.bytes);
-                    let words = || format!("{directed}: {} packets", half.packets);
-                    self.differences.add(Kind::Unexpected, words);
+                    let text = || format!("{directed}: {} packets", half.packets);
+                    self.differences.add(Kind::Unexpected, text);
                 }
             }
             return;
@@ -250,8 +250,8 @@ impl Table {
         let tolerance = group.iter().map(|(_, e)| i64::from(e.unit_ns)).max().unwrap_or(0);
         let tolerance = tolerance.max(self.limits.time_tolerance_ns);
         if group.len() > 1 {
-            let words = || format!("{}: {} flows", Directed(key, 0), group.len());
-            self.differences.add(Kind::Joined, words);
+            let text = || format!("{}: {} flows", Directed(key, 0), group.len());
+            self.differences.add(Kind::Joined, text);
         }
         let mut sided = true;
         let mut whole: [Option<(i64, i64)>; 2] = [None; 2];
@@ -287,9 +287,9 @@ impl Table {
                 continue;
             }
             let differences = &mut self.differences;
-            let mut name = |kind, words: &dyn Fn() -> String| {
+            let mut name = |kind, text: &dyn Fn() -> String| {
                 clean[side] = false;
-                differences.add(kind, || format!("{directed}: {}", words()));
+                differences.add(kind, || format!("{directed}: {}", text()));
             };
             let counts = || {
                 format!(
@@ -345,8 +345,8 @@ impl Table {
             && apart(truth, seen) > tolerance
         {
             clean = [false; 2];
-            let words = || format!("{}: {}", Directed(key, 0), shift(truth, seen));
-            self.differences.add(Kind::Time, words);
+            let text = || format!("{}: {}", Directed(key, 0), shift(truth, seen));
+            self.differences.add(Kind::Time, text);
         }
         for side in 0..2 {
             findings.directions += there[side];
@@ -413,9 +413,9 @@ fn merge(sum: &mut Fields, new: &Fields) {
     sum.name = sum.name.or(new.name);
 }
 
-/// Fields that both tell, differently: name, exported, true.
-fn unequal(told: &FieldPair) -> impl Iterator<Item = (&'static str, u32, u32)> + use<> {
-    let (t, s) = (told.truth, told.seen);
+/// Fields that both have, with different values: name, exported, true.
+fn unequal(pair: &FieldPair) -> impl Iterator<Item = (&'static str, u32, u32)> + use<> {
+    let (t, s) = (pair.truth, pair.seen);
     let wide = |a: Option<u8>| a.map(u32::from);
     [
         ("TCP flags", wide(s.tcp_flags), wide(t.tcp_flags)),

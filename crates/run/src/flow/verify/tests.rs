@@ -151,7 +151,7 @@ fn a_lost_record_is_missing() {
 }
 
 #[test]
-fn packets_lost_within_a_flow_and_wrong_bytes_are_told_apart_from_surplus() {
+fn packets_lost_within_a_flow_and_wrong_bytes_are_distinguished_from_surplus() {
     for (packets, bytes, kind) in
         [(-1, 0, Kind::Loss), (0, -1, Kind::Loss), (1, 0, Kind::Surplus), (0, 1, Kind::Surplus)]
     {
@@ -284,7 +284,7 @@ fn late_records_are_found() {
 }
 
 #[test]
-fn sums_are_told_by_prefix_and_by_time() {
+fn sums_are_given_by_prefix_and_by_time() {
     let limits = Limits {
         subnets: vec!["198.18.0.0/15".parse().unwrap(), "2001:2::/48".parse().unwrap()],
         every_ns: Some(2 * SECOND),

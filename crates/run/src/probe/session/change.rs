@@ -23,7 +23,7 @@ use crate::probe::worker::WorkerCommand;
 
 /// Streams that leave by ports that are open, by lane, and ports for the others; by their indices
 /// in a plan.
-type Placed = (BTreeMap<usize, Vec<u32>>, Vec<OpenedPort>);
+type LanesOf = (BTreeMap<usize, Vec<u32>>, Vec<OpenedPort>);
 
 impl Session {
     /// Measures to `wanted` from now on. A target that was there before goes on without losing a
@@ -83,9 +83,9 @@ impl Session {
     }
 
     /// Adds streams to targets, to which `found` are the ways. All that can fail comes before
-    /// streams get their numbers.
+    /// streams get their identifiers.
     fn add(&mut self, new: Vec<Target>, found: &[Route]) -> Result<Vec<StreamInfo>> {
-        let (mut plan, (grown, opened)) = self.place(&new, found)?;
+        let (mut plan, (grown, opened)) = self.plan_with_ports(&new, found)?;
         for (&lane, streams) in &grown {
             check_frames(&self.caps[lane], &plan, streams)?;
             let specs = of_lane(&plan.streams, streams);
@@ -152,14 +152,14 @@ impl Session {
     }
 
     /// Plans streams to targets, and finds or opens ports for them.
-    fn place(&self, new: &[Target], found: &[Route]) -> Result<(Plan, Placed)> {
+    fn plan_with_ports(&self, new: &[Target], found: &[Route]) -> Result<(Plan, LanesOf)> {
         let way = |i: usize| Ok((found[i].source, 0));
         with_free_ports(new, self.run.seed, &self.ports_in_use(), way, |plan| {
             self.open_for(plan, found)
         })
     }
 
-    fn open_for(&self, plan: &Plan, found: &[Route]) -> Result<Placed, PortError> {
+    fn open_for(&self, plan: &Plan, found: &[Route]) -> Result<LanesOf, PortError> {
         let mut grown: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
         let mut groups: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         for (i, stream) in plan.streams.iter().enumerate() {

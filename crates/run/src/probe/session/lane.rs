@@ -16,7 +16,7 @@ pub struct Lane {
     pub ifindex: u32,
     /// What its port receives.
     pub filter: Filter,
-    /// Global number of each of its streams.
+    /// Identifier of each of its streams, unique in the run.
     pub streams: Vec<u32>,
     pub latest: WorkerStatus,
 }

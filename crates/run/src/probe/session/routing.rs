@@ -29,7 +29,7 @@ pub struct Routing {
     pub target_of: Vec<u32>,
     /// Where the probes to each target leave from.
     pub sources: Vec<IpAddr>,
-    /// The ways that lanes were told last, and for each target which of them is its.
+    /// The ways that lanes were given last, and for each target which of them is its.
     pub ways: Vec<NextHopLink>,
     pub way_of: Vec<u16>,
     /// The streams as they were planned.
@@ -61,8 +61,8 @@ impl Routing {
                 lane.worker.order(WorkerCommand::Way(index as u16, way));
             }
         }
-        lost.tell("next hop");
-        back.tell("next hop");
+        lost.log("next hop");
+        back.log("next hop");
         if changes.routes {
             self.look_again(lanes, iface)?;
         }
@@ -79,16 +79,16 @@ impl Routing {
         let mut found = Vec::new();
         let mut alike = Alike::default();
         // For each target its route, or why there is none.
-        let mut place = vec![Err(NotSent::NoRoute); self.targets.len()];
+        let mut found_at = vec![Err(NotSent::NoRoute); self.targets.len()];
         let mut moved = false;
-        for (i, place) in place.iter_mut().enumerate() {
+        for (i, found_at) in found_at.iter_mut().enumerate() {
             let (target, ended) = &self.targets[i];
             if ended.is_some() {
                 continue;
             }
             let destination = target.address;
             match way_to(&mut self.routes, target, destination, iface) {
-                // An interface that is made again has another number, and the port takes it up.
+                // An interface that is made again has another index, and the port takes it up.
                 Ok(route) if route.lower == self.lower[i] || !self.below_ip => {
                     let old = self.sources[i];
                     if route.source != old && self.is_gone(destination, old) {
@@ -97,7 +97,7 @@ impl Routing {
                         self.sources[i] = route.source;
                         moved = true;
                     }
-                    *place = Ok(found.len());
+                    *found_at = Ok(found.len());
                     found.push(route);
                 }
                 Ok(route) => alike.add(
@@ -106,7 +106,7 @@ impl Routing {
                 ),
                 Err(error) => {
                     if matches!(error, RouteError::Source(_)) {
-                        *place = Err(NotSent::NoAddress);
+                        *found_at = Err(NotSent::NoAddress);
                     }
                     alike.add(
                         &error.to_string().replace(&destination.to_string(), "it"),
@@ -115,7 +115,7 @@ impl Routing {
                 }
             }
         }
-        alike.tell("");
+        alike.log("");
         let (next_hops, hop_of) = match self.below_ip {
             true => NextHops::resolve(&found, Duration::ZERO)?,
             false => NextHops::watch(&found)?,
@@ -123,7 +123,7 @@ impl Routing {
         let mut ways: Vec<NextHopLink> = next_hops.all().iter().map(way).collect();
         let nowhere = ways.len();
         ways.extend([Err(NotSent::NoRoute), Err(NotSent::NoAddress)]);
-        let way_of = place.iter().map(|place| match place {
+        let way_of = found_at.iter().map(|index| match index {
             Ok(found) => hop_of[*found] as u16,
             Err(why) => (nowhere + usize::from(*why == NotSent::NoAddress)) as u16,
         });
@@ -164,7 +164,7 @@ impl Alike {
         self.0.entry(what.to_string()).and_modify(|(n, _)| *n += 1).or_insert((1, subject));
     }
 
-    fn tell(self, kind: &str) {
+    fn log(self, kind: &str) {
         for (what, (count, first)) in self.0 {
             let subject = format!("{kind} {first}");
             let subject = subject.trim_start();
@@ -179,8 +179,8 @@ impl Alike {
 /// A route for each target, and the targets that have none, with the reason.
 type Ways = (Vec<Route>, Vec<(String, String)>);
 
-/// The way to each target. One that has none is taken out and told; it is a failure if it is the
-/// `only` one.
+/// The way to each target. One that has none is taken out and reported. It is a failure if it
+/// is the `only` one.
 pub fn find_routes(
     routes: &mut Routes,
     targets: &mut Vec<Target>,

@@ -1,4 +1,4 @@
-//! Tests of the targets file: what it says, and what it is told when it is wrong.
+//! Tests of the targets file: its contents, and the messages when it is wrong.
 
 use super::*;
 use proptest::prelude::*;

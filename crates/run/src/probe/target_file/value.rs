@@ -32,7 +32,7 @@ fn value<T, P: FnOnce(&str) -> Result<T, String>>(kind: Kind, parse: P) -> Value
 }
 
 impl<T, P: FnOnce(&str) -> Result<T, String>> Value<T, P> {
-    fn number<E: Error>(self, text: &str, found: serde::de::Unexpected<'_>) -> Result<T, E> {
+    fn numeric<E: Error>(self, text: &str, found: serde::de::Unexpected<'_>) -> Result<T, E> {
         match self.kind {
             Text => Err(E::invalid_type(found, &self)),
             Number | Any => (self.parse)(text).map_err(E::custom),
@@ -66,17 +66,17 @@ impl<T, P: FnOnce(&str) -> Result<T, String>> Visitor<'_> for Value<T, P> {
         }
     }
 
-    fn visit_i64<E: Error>(self, number: i64) -> Result<T, E> {
-        self.number(&number.to_string(), serde::de::Unexpected::Signed(number))
+    fn visit_i64<E: Error>(self, given: i64) -> Result<T, E> {
+        self.numeric(&given.to_string(), serde::de::Unexpected::Signed(given))
     }
 
-    fn visit_u64<E: Error>(self, number: u64) -> Result<T, E> {
-        self.number(&number.to_string(), serde::de::Unexpected::Unsigned(number))
+    fn visit_u64<E: Error>(self, given: u64) -> Result<T, E> {
+        self.numeric(&given.to_string(), serde::de::Unexpected::Unsigned(given))
     }
 
-    fn visit_f64<E: Error>(self, number: f64) -> Result<T, E> {
+    fn visit_f64<E: Error>(self, given: f64) -> Result<T, E> {
         // With its ".0": what takes whole numbers takes no other.
-        self.number(&format!("{number:?}"), serde::de::Unexpected::Float(number))
+        self.numeric(&format!("{given:?}"), serde::de::Unexpected::Float(given))
     }
 }
 
@@ -106,16 +106,16 @@ values! {
     ttl: Number -> u8 = settings::parse_ttl;
     reflector: Text -> ReflectorKind = str::parse;
     source: Text -> IpAddr = settings::parse_address;
-    name: Text -> String = word;
+    name: Text -> String = one_line;
     first: Number -> u64 =
         |t| settings::parse_count(t).map_err(|_| format!("'{t}' is not a number of hosts"));
 }
 
 pub(super) fn host<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
-    value(Text, word).deserialize(deserializer)
+    value(Text, one_line).deserialize(deserializer)
 }
 
-fn word(text: &str) -> Result<String, String> {
+fn one_line(text: &str) -> Result<String, String> {
     match text.trim() {
         "" => Err("must not be empty".to_string()),
         // It would reach the terminal.
@@ -153,8 +153,8 @@ impl<'de> Visitor<'de> for OneOrMore {
         value(Any, parse_dscp).visit_str(text).map(|dscp| vec![dscp])
     }
 
-    fn visit_i64<E: Error>(self, number: i64) -> Result<Vec<u8>, E> {
-        value(Any, parse_dscp).visit_i64(number).map(|dscp| vec![dscp])
+    fn visit_i64<E: Error>(self, given: i64) -> Result<Vec<u8>, E> {
+        value(Any, parse_dscp).visit_i64(given).map(|dscp| vec![dscp])
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Vec<u8>, A::Error> {

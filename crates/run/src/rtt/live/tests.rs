@@ -168,14 +168,14 @@ fn a_snapshot_ends_the_interval_and_the_next_has_its_whole_length() {
 }
 
 #[test]
-fn a_clock_that_was_set_is_told_and_doubted_from_then_on() {
+fn a_clock_that_was_set_is_reported_and_doubted_from_then_on() {
     let (ended, events) = run(Some((4 * SECOND, What::SetClock)));
     let doubted: Vec<bool> =
         intervals(&events).iter().map(|i| i.caveats.contains(Caveat::ClockStepped)).collect();
     assert_eq!(doubted, [false, true, true, true]);
     assert!(ended.caveats.contains(Caveat::ClockStepped));
-    let told = events.iter().filter(|event| matches!(event, Event::UtcOffset(_))).count();
-    assert_eq!(told, 1);
+    let offsets = events.iter().filter(|event| matches!(event, Event::UtcOffset(_))).count();
+    assert_eq!(offsets, 1);
 }
 
 #[test]

@@ -48,7 +48,7 @@ fn what_finds_no_room_to_wait_is_counted() {
 }
 
 #[test]
-fn the_end_is_bounded_and_what_is_left_is_told() {
+fn the_end_is_bounded_and_what_is_left_is_reported() {
     let (mut udp, _peer) = udp(1);
     (0..100).for_each(|_| udp.out.message(&[0; 20], 2));
     udp.finish(0, &ExportStats::default());
@@ -63,7 +63,7 @@ fn the_end_is_bounded_and_what_is_left_is_told() {
 }
 
 #[test]
-fn who_does_not_want_to_wait_is_told_what_is_left() {
+fn an_urgent_end_waits_for_nothing_and_counts_what_is_left() {
     let (mut udp, _peer) = udp(1);
     udp.out.waits_for_room = true;
     (0..100).for_each(|_| udp.out.message(&[0; 20], 2));

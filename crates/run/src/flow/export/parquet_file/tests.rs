@@ -98,7 +98,7 @@ fn a_part_that_fails_is_lost_and_the_next_is_begun() {
     let mut files = ParquetFiles::create(&path, 0, Limits { every: NEVER, rows: 1 }).unwrap();
     files.records(&records(2), 0);
     files.write();
-    // In the place of the next part is something that is no file.
+    // At the path of the next part is something that is no file.
     fs::create_dir(folder.0.join("a-0002.parquet.part")).unwrap();
     files.records(&records(3), 0);
     files.write();

@@ -1,4 +1,4 @@
-//! Collectors that are gone without a word, and those that are only slow. Messages are
+//! Collectors that are gone without closing, and those that are only slow. Messages are
 //! pushed in as the exporter would.
 
 use std::io::Read as _;
@@ -40,11 +40,11 @@ impl Pair {
         Some(Pair { net, listener, shared, sender: Some(sender), _spool: spool })
     }
 
-    fn push(&self, numbers: std::ops::Range<u32>) {
-        if numbers.start == 0 {
+    fn push(&self, sequence: std::ops::Range<u32>) {
+        if sequence.start == 0 {
             self.shared.message(&template(), 0);
         }
-        numbers.for_each(|i| self.shared.message(&data(i), 1));
+        sequence.for_each(|i| self.shared.message(&data(i), 1));
     }
 
     /// Waits for a condition of the sender's state.
@@ -70,13 +70,12 @@ impl Pair {
         stream.read_to_end(&mut all).unwrap();
         drop(stream);
         self.sender.take().unwrap().join().unwrap();
-        numbers(&all)
+        sequence_numbers(&all)
     }
 }
 
-/// The data messages' octets that tell them apart: their sequence numbers, which begin at 0
-/// with each connection.
-fn numbers(bytes: &[u8]) -> Vec<u32> {
+/// Sequence numbers of the data messages; they begin at 0 with each connection.
+fn sequence_numbers(bytes: &[u8]) -> Vec<u32> {
     let headers = MessageIter::new(bytes).map(|m| m.unwrap());
     let data = headers.filter(|m| u16::from_be_bytes([m[16], m[17]]) >= 256);
     data.map(|m| u32::from_be_bytes([m[8], m[9], m[10], m[11]])).collect()
@@ -86,7 +85,7 @@ fn numbers(bytes: &[u8]) -> Vec<u32> {
 fn read(stream: &mut TcpStream, n: usize) {
     let mut all = vec![0; template().len() + n * data(0).len()];
     stream.read_exact(&mut all).unwrap();
-    assert_eq!(numbers(&all).len(), n);
+    assert_eq!(sequence_numbers(&all).len(), n);
 }
 
 #[test]
