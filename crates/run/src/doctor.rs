@@ -134,7 +134,7 @@ fn load_program() -> Result<(), String> {
     .map_err(|e| e.to_string())
 }
 
-/// Round trips over the loopback interface by one thread and two plain sockets: what
+/// Round trips over the loopback interface by one thread and two plain sockets. They show what
 /// system calls and the network stack cost here, without a wire or a wake-up.
 fn loopback(rounds: usize) -> anyhow::Result<Hist> {
     let trip = || -> std::io::Result<Hist> {

@@ -1,8 +1,8 @@
 //! Metering of flows and exporting them (RFC 7011), from interfaces or captures.
 //!
-//! Metering threads own a [`meter::Meter`] each; what ends leaves by a queue for the export
-//! thread (`exporting`), which hands it to every output (`export`), of which the program that
-//! reads [`FlowMetering`]'s records is one.
+//! Metering threads own a [`meter::Meter`] each. A flow that ends leaves by a queue for the
+//! export thread (`exporting`), which hands its record to every output (`export`). The program
+//! that reads [`FlowMetering`]'s records is one of these.
 
 mod capture_reader;
 mod collector_address;

@@ -62,9 +62,9 @@ pub fn turn<I: Instrument>(port: &mut dyn Port, instrument: &mut I) -> Result<Tu
     Ok(Turn { now, received, sent })
 }
 
-/// After an idle turn: sleeps while nothing is due for long enough, else returns at
-/// once, so that the caller spins the last stretch and sends on time. If it slept,
-/// until when it meant to.
+/// After an idle turn: sleeps if nothing is due for long enough. Otherwise it returns at once,
+/// and the caller spins the last stretch and sends on time. Returns until when it meant to
+/// sleep, if it slept.
 pub fn rest<I: Instrument>(
     port: &mut dyn Port,
     instrument: &I,

@@ -1,5 +1,6 @@
-//! Round-trip times of other people's traffic, from interfaces (matched in the kernel, or here
-//! where eBPF cannot be had) or from captures (matched here, by the same rules).
+//! Passive round-trip times, of traffic on interfaces or in captures. Traffic of interfaces is
+//! matched in the kernel, or here where eBPF cannot be had. Captures are matched here, by the
+//! same rules.
 //!
 //! `kernel`, `watcher` and `file` are the sources, `live` is the loop of the first two, and all
 //! hand what they find to an `Out`.

@@ -1,8 +1,8 @@
 //! A running instrument: one form for all of them.
 //!
-//! `start` of an instrument's module checks the settings and opens what it needs in the thread
-//! that calls it, so that a failure is an error there; what it gives back runs on threads of its
-//! own, in the network namespace of that thread.
+//! `start` of an instrument's module checks the settings and opens what it needs. It does so in
+//! the thread that calls it, so that a failure is an error there. What it returns runs on
+//! threads of its own, in the network namespace of that thread.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -28,7 +28,7 @@ pub struct Context {
     /// Where an output named `-` goes; `None`: there is no such output.
     pub stdout: Option<fn() -> Box<dyn Write + Send>>,
     /// Called by a start once all is open and before it starts threads, with what it still uses
-    /// and writes: a program that runs nothing else gives up its other privileges here.
+    /// and writes. A program that runs nothing else gives up its other privileges here.
     pub when_open: Option<WhenOpen>,
     /// How the program was started.
     pub invocation: Invocation,
@@ -178,7 +178,7 @@ impl<R> RecordSender<R> {
     }
 
     /// Waits for room. Where an urgent end is asked for, a reader who takes nothing for a second is
-    /// given up: this record and all later ones that find no room are given back at once.
+    /// given up. This record and all later ones that find no room are then returned at once.
     ///
     /// # Errors
     /// The record.

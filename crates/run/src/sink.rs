@@ -1,8 +1,8 @@
 //! Records on their way to a file that may fail: a full disk does not stop a measurement.
 //!
 //! What cannot be written waits in bounded memory and is tried again with each further
-//! record. A record cut short by the failure is taken back from a file, and completed first
-//! elsewhere, so that lines stay whole: also when the process is killed meanwhile.
+//! record. A record cut short by the failure is truncated from a file, and completed first
+//! elsewhere. So lines stay whole, also when the process is killed meanwhile.
 
 use std::fs::File;
 use std::io::{self, Seek as _, SeekFrom, Write};

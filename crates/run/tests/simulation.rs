@@ -110,8 +110,8 @@ fn a_clean_path_gives_exactly_its_delays() {
     assert_eq!(o.reflector.reflected, 10_000);
 }
 
-/// Streams that stay lose nothing when others come and go, and those that come and go lose
-/// nothing either: each probe that was sent has its reply, and each stream its records.
+/// Neither streams that stay nor those that come and go lose anything. Each probe that was sent
+/// has its reply, and each stream its records.
 #[test]
 fn streams_come_and_go_while_others_run_on() {
     let model = |delay_ns| PathModel { delay_ns, ..PathModel::default() };

@@ -1,9 +1,9 @@
 //! Captures as they come: files, compressed or not, pipes and standard input, several in a row.
 //!
 //! A regular file is mapped and is one [`Piece`]. All else is read by a thread of its own and
-//! cut into pieces of whole packets, each handed on as soon as it has come: so a capture under
-//! way (`tcpdump -w - | sonde rtt -`) is measured while it grows, and one that is compressed is
-//! never in memory as a whole.
+//! cut into pieces of whole packets. Each piece is handed on as soon as it has come. So a
+//! capture under way (`tcpdump -w - | sonde rtt -`) is measured while it grows, and a compressed
+//! one is never in memory as a whole.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -122,8 +122,8 @@ impl CaptureFiles {
         Ok(CaptureFiles { waiting, current: None, groups: None })
     }
 
-    /// Pieces end where such groups end, so that how a file was read makes no difference; but
-    /// what is live does not wait for the rest of a group.
+    /// Pieces end where such groups end, so that how a file was read makes no difference. What is
+    /// live does not wait for the rest of a group.
     pub fn in_groups(self, groups: BatchLimits) -> CaptureFiles {
         CaptureFiles { groups: Some(groups), ..self }
     }

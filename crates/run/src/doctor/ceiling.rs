@@ -1,4 +1,4 @@
-//! How many packets a second an engine carries here at most: one thread sends to itself
+//! How many packets a second an engine carries here at most. One thread sends to itself
 //! over the loopback interface as fast as it can, with transmit stamps. A real link has
 //! a driver of its own and is not to be flooded by a self-test; this is the host's share.
 

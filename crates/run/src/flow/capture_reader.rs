@@ -1,8 +1,8 @@
 //! A capture's packets in order, in groups during which the clock stands.
 //!
-//! Whatever the time decides is decided between two groups, and a group is the same to every
-//! thread that reads the file: so a flow's records do not depend on how many threads there
-//! are, nor on which other flows its thread has.
+//! Time-outs are only handled between two groups, and a group is the same to every thread that
+//! reads the file. So a flow's records depend neither on the count of threads nor on which
+//! other flows its thread has.
 
 use std::collections::BTreeMap;
 
@@ -208,8 +208,8 @@ impl Pace {
 pub const GROUP: usize = 64;
 /// As pieces of captures are to have them.
 pub const GROUPS: BatchLimits = BatchLimits { packets: GROUP, longest_ns: LONGEST_NS };
-/// How much later than its first a packet of a group may be, ns: less than the flow cache
-/// gives stragglers, so that no flow is over before a packet that belongs to it.
+/// How much later than its first a packet of a group may be, ns. It is less than the flow cache
+/// gives stragglers: no flow ends before a packet that belongs to it.
 const LONGEST_NS: i64 = 250_000_000;
 /// Bytes of the file that are fetched ahead.
 const AHEAD: usize = 2_048;

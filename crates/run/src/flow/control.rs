@@ -20,11 +20,11 @@ impl Control {
         Control { rotations }
     }
 
-    /// Ends the files that records are written to, so that they can be read whole, and goes on in
-    /// the next, NAME-0002.EXT and so on; returns when that is done. No record is lost or written
-    /// twice. What is no ordinary file goes on, and so does a file that cannot be written now or
-    /// whose next cannot be made: that is logged. A process that has given up its privileges needs
-    /// to keep the right to make these files.
+    /// Ends the files that records are written to, so that they can be read whole. Goes on in the
+    /// next, NAME-0002.EXT and so on, and returns when that is done. No record is lost or written
+    /// twice. What is no ordinary file goes on. So does a file that cannot be written now or whose
+    /// next cannot be made, which is logged. A process that has given up its privileges needs to
+    /// keep the right to make these files.
     ///
     /// # Errors
     /// Metering has ended.

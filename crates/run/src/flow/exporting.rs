@@ -84,7 +84,7 @@ impl Shared {
     }
 }
 
-/// A metering thread's end of its queue, which carries records in batches: a batch stays
+/// A metering thread's end of its queue, which carries records in batches. A batch stays
 /// where it is in memory, and its memory comes back to be filled again.
 pub struct RecordQueue {
     batch: Vec<FlowRecord>,

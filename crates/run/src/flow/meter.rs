@@ -17,8 +17,8 @@ pub struct Frame<'a> {
     pub bytes: &'a [u8],
     /// Length before it was cut.
     pub wire_len: usize,
-    /// Octets of payload that each of the packets has that it was on the wire, but for the
-    /// last; 0: it was one, or that is not known.
+    /// Octets of payload in each of the packets that it was on the wire, but for the last.
+    /// 0: it was one packet, or that is not known.
     pub segment: u16,
     /// What it begins with.
     pub link: LinkType,

@@ -14,8 +14,8 @@ use super::settings::{Field, FlowKeys, Settings};
 use super::shard::Shard;
 
 /// The meter of one of as many threads as there are workers. `secret` seeds the cache's hash,
-/// and chance where packets are sampled by it; `shard` says which packets are this thread's,
-/// and `points` which interfaces are one observation point.
+/// and random sampling. `shard` says which packets are this thread's, and `points` which
+/// interfaces are one observation point.
 fn meter(settings: &Settings, secret: [u64; 2], shard: Shard, points: Vec<u8>) -> Result<Meter> {
     let metering = &settings.metering;
     let mut fields = features::Config::default();
@@ -44,8 +44,8 @@ fn meter(settings: &Settings, secret: [u64; 2], shard: Shard, points: Vec<u8>) -
     Ok(Meter::new(cache, keys(settings), sequence, shard))
 }
 
-/// The meter of metering thread `worker`, whose memory lies by the processor that will use it:
-/// the kernel takes memory from the NUMA node of the processor that writes it first.
+/// The meter of metering thread `worker`, in memory of the NUMA node that will use it. The
+/// kernel takes memory from the node of the processor that writes it first.
 pub fn meter_at(
     worker: usize,
     settings: &Settings,

@@ -1,4 +1,4 @@
-//! Which of several threads meters a packet of a capture: all of them read the whole file,
+//! Which of several threads meters a packet of a capture. All of them read the whole file,
 //! and each meters its shard, by a hash of the two addresses that both directions have.
 
 use sonde_wire::feature::{Feature, Keys};

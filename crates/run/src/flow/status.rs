@@ -58,8 +58,8 @@ impl Status {
         }
     }
 
-    /// The run file as far as a run on interfaces has come: what was metered, the records that
-    /// were made, and the fastest flows of now.
+    /// The run file of a run on interfaces, as far as it has come. It has what was metered, the
+    /// records made, and the flows that are fastest now.
     pub fn so_far(&self) -> FlowRun {
         let mut so_far = self.run.clone();
         so_far.header.end_ns = steady_now().as_nanos();

@@ -1,5 +1,5 @@
 //! Packets of joined interfaces in the order of their stamps. Each interface has a ring of its
-//! own, and a ring hands a packet over up to [`HANDED_OVER`] late: read in turn, an answer may
+//! own, and a ring hands a packet over up to [`HANDED_OVER`] late. Read in turn, an answer may
 //! come before its question. So packets are kept for as long, and then go on in order.
 
 use std::cmp::Reverse;

@@ -7,10 +7,10 @@ use std::io::Write;
 
 use crate::sink::{Sink, Unsaved};
 
-/// The columns, in order. `start_ns` and `end_ns` are since 1970 UTC; `fwd` is towards the
-/// reflector and `bwd` back, empty where loss cannot be split by side; `not_sent` has the probes of
-/// `skipped` by reason; one-way delays are offset by the clocks' difference unless
-/// `caveats` is silent about both clocks.
+/// The columns, in order. `start_ns` and `end_ns` are since 1970 UTC. `fwd` is towards the
+/// reflector and `bwd` back, empty where loss cannot be split by direction. `not_sent` has the
+/// probes of `skipped` by reason. One-way delays are offset by the clocks' difference, unless
+/// `caveats` names neither clock.
 pub const HEADER: [&str; 40] = [
     "start_ns",
     "end_ns",

@@ -1,8 +1,8 @@
 //! JSON Lines: first the run, then each stream, then interval records as they come.
 //!
-//! An interval line holds all fields of [`Interval`] (histograms as bucket and count), the
-//! stream's target and DSCP, and derived figures in nanoseconds for those who want no
-//! histograms.
+//! An interval line holds all fields of [`Interval`] (histograms as bucket and count) and the
+//! stream's target and DSCP. For those who want no histograms it has derived figures in
+//! nanoseconds.
 
 use serde::Serialize;
 use sonde_results::record::pdv;

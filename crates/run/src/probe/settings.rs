@@ -1,7 +1,7 @@
 //! Settings of streams and of a run, wherever they were given.
 //!
-//! The most specific setting counts: a target's own table in the file, then the
-//! command line, then the top of the file, then the built-in default.
+//! The most specific setting counts. The order is: a target's own table in the file, the
+//! command line, the top of the file, the built-in default.
 
 use std::fmt::{self, Display};
 use std::net::IpAddr;

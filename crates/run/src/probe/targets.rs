@@ -1,5 +1,5 @@
-//! From what was asked for to streams: hosts to addresses, addresses to 4-tuples,
-//! and first sends spread so that no two streams leave together without need.
+//! From what was asked for to streams: hosts to addresses, addresses to 4-tuples. First sends
+//! are spread so that no two streams leave together without need.
 
 use anyhow::{Context as _, anyhow, bail, ensure};
 use sonde_meter::stamp::StreamSpec;
@@ -142,8 +142,8 @@ pub fn expand(
 /// port is one of `busy`, unless it was asked for, nor one of those `used` towards its destination.
 ///
 /// `route` gives our source address towards a target, by its index, and the index of its next
-/// hop. Streams of one destination differ by source port; the same source ports serve
-/// all destinations, so that a run needs few sockets and a short filter.
+/// hop. Streams of one destination differ by source port. The same source ports serve all
+/// destinations, so that a run needs few sockets and a short filter.
 pub fn plan<E: Display>(
     targets: &[Target],
     seed: u64,
@@ -227,8 +227,8 @@ pub fn plan<E: Display>(
     Ok(plan)
 }
 
-/// Sets the phases: the streams of one period divide it evenly, and neighbours in the
-/// list (classes of one destination) are far apart in time, so that no path sees a burst.
+/// Sets the phases. The streams of one period divide it evenly. Neighbours in the list
+/// (classes of one destination) are far apart in time, so that no path sees a burst.
 pub fn spread(streams: &mut [StreamSpec]) {
     let mut groups: HashMap<i64, Vec<usize>> = HashMap::new();
     for (i, stream) in streams.iter().enumerate() {

@@ -22,8 +22,8 @@ use crate::error::RunError;
 use crate::joins::CaptureJoins;
 use crate::running::{Context, Ended, Running, Stop};
 
-/// Waits for the first packets, and reads everything from there on, until the duration of the
-/// captures' time has passed or the end is asked for.
+/// Waits for the first packets, and reads everything from there on. It ends when the duration
+/// has passed in the captures' time, or when the end is asked for.
 pub fn start(
     paths: &[PathBuf],
     settings: Settings,

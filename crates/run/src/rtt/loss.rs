@@ -1,6 +1,5 @@
-//! Signs of loss for the rows of the table: of the TCP segments that went towards the
-//! hosts of a group, how many were sent again; of the requests (echo, DNS, heartbeat), how
-//! many were not answered.
+//! Signs of loss towards the hosts of a group, for the rows of the table. Of TCP segments they
+//! are those sent again, of requests (echo, DNS, heartbeat) those not answered.
 
 use std::collections::HashMap;
 

@@ -160,8 +160,8 @@ impl Out {
         self.caveats.insert(caveat);
     }
 
-    /// The end, after the last interval. The reader is waited for; where an urgent end is asked for,
-    /// one who takes nothing for a second no longer: the rest is counted as lost.
+    /// The end, after the last interval. It waits for the reader. Where an urgent end is asked
+    /// for, a reader who takes nothing for a second is given up, and the rest counted as lost.
     pub fn finish(mut self, mut coverage: Coverage, stop: &Stop) -> Ended {
         let last = std::mem::take(&mut self.batch);
         if !last.is_empty() {

@@ -1,4 +1,4 @@
-//! The truth about flows as CSV, in the columns of CESNET's FlowTest: so its analyzer can
+//! The truth about flows as CSV, in the columns of CESNET's FlowTest. So its analyzer can
 //! judge what was made here, and `sonde flow verify` what FlowTest made.
 
 use std::fs::File;

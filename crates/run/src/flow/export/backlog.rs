@@ -1,5 +1,5 @@
-//! Messages on their way to a collector that may be slow, away or restarting: one list,
-//! first in, first out, its older part in a folder on disk and its newer part in memory.
+//! Messages on their way to a collector that may be slow, away or restarting. They are one
+//! queue, first in, first out: its older part in a folder on disk, its newer part in memory.
 //! A message stays until it was delivered.
 
 use std::collections::VecDeque;

@@ -101,7 +101,7 @@ impl Writer {
         }
     }
 
-    /// After a failure nothing more is written: the file ends with a whole message or, if
+    /// After a failure nothing more is written. The file then ends with a whole message or, if
     /// the disk filled up, in one that readers leave out.
     fn write(&mut self) {
         if self.failed.is_none() {

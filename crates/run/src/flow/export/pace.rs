@@ -1,5 +1,5 @@
-//! When datagrams may leave: a steady rate with short bursts, so that a collector that is not
-//! run for some milliseconds finds what came meanwhile in its receive buffer.
+//! When datagrams may leave: at a steady rate with short bursts. A collector that is not
+//! scheduled for some milliseconds finds what came meanwhile in its receive buffer.
 
 /// The generic cell rate algorithm (ITU-T I.371, annex A) over times in ns.
 #[derive(Clone, Debug)]

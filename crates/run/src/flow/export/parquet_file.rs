@@ -2,8 +2,8 @@
 //!
 //! A file without its footer cannot be read. So a run is written in several: one is closed
 //! after some time or so many rows, and the next begun. Until then it is called
-//! `NAME.parquet.part`, so that whatever is called `.parquet` can be read, and a kill or a
-//! full disk loses the last part at most.
+//! `NAME.parquet.part`: whatever is called `.parquet` can be read. A kill or a full disk loses
+//! the last part at most.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

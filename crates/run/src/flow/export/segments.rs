@@ -1,6 +1,6 @@
 //! Messages on disk: a folder of segments, each an IPFIX file (RFC 5655) that begins with
-//! all templates, so that what a kill leaves can be read by anyone, and is sent by the next
-//! run. How far the oldest was delivered stands beside it.
+//! all templates. So what a kill leaves can be read by anyone, and is sent by the next run.
+//! How far the oldest was delivered stands in a file beside it.
 
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};

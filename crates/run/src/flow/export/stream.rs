@@ -450,7 +450,7 @@ fn now_s() -> u32 {
 }
 
 /// A collector that answers nothing for so long, though it was asked several times, is
-/// dead: long enough for a route to change, short enough to lose little where there is no
+/// dead. Long enough for a route to change, short enough to lose little where there is no
 /// spool.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 /// A collector that took nothing for so long may be dead: what waits goes to disk at once,

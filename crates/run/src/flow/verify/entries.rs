@@ -1,6 +1,5 @@
-//! The flows of the truth with what was exported of them, by key: 136 bytes a flow and the
-//! index as long as a direction has no more than one record. What is out of the ordinary is
-//! kept at full length.
+//! The flows of the truth with what was exported of them, by key. A flow with at most one
+//! record a direction takes 136 bytes and its slot of the index. Any other is kept unpacked.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher as _;

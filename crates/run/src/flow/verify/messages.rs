@@ -1,5 +1,5 @@
-//! Messages of exporters, IPFIX and NetFlow v9 and v5, as flows to compare: one decoder for
-//! each session, for templates and sequence numbers belong to it.
+//! Messages of exporters, IPFIX and NetFlow v9 and v5, as flows to compare. Each session has
+//! one decoder, for templates and sequence numbers belong to it.
 
 use std::collections::HashMap;
 

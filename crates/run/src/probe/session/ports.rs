@@ -118,8 +118,9 @@ pub fn filter<'a>(streams: impl Iterator<Item = &'a StreamSpec>) -> Filter {
     }
 }
 
-/// Which port carries a stream: where the engine writes link headers, one for each device; else
-/// one for all, but for link-local addresses, which mean something else on each link.
+/// Which port carries a stream. Where the engine writes link headers, there is one for each
+/// device; else one for all. For link-local addresses it is one for each link, as these are
+/// unique on a link only.
 pub fn lane_of(stream: &StreamSpec, route: &Route, below_ip: bool) -> u32 {
     match stream.destination.ip() {
         _ if below_ip => route.lower_ifindex,

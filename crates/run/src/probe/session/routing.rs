@@ -242,8 +242,8 @@ fn find_route(routes: &mut Routes, target: &mut Target, engine: &EngineSettings)
     ))
 }
 
-/// The way to `address` of `target`: by the interface that it asks for, or else `iface`, also if
-/// that one lies below the VLAN device of the route.
+/// The way to `address` of `target`, by the interface that it asks for, or else `iface`. That
+/// one may lie below the VLAN device of the route.
 fn way_to(
     routes: &mut Routes,
     target: &Target,

@@ -166,7 +166,7 @@ fn a_collector_that_answers_and_has_no_room_is_not_given_up() {
 }
 
 /// A collector that takes each connection and closes it is not asked five times a second for
-/// ever; one that has served well is asked soon.
+/// ever. One that has served well is asked soon.
 #[test]
 fn pauses_grow_until_a_connection_lasts() {
     let mut pauses = Pauses::default();
