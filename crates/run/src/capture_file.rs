@@ -71,7 +71,7 @@ impl Unread {
         others + self.further_parts + self.skipped().packets()
     }
 
-    /// For the run file.
+    /// Counters by name, for the run file.
     pub fn counters(&self) -> [(String, u64); 9] {
         let Skipped { bad_times, no_interface, other_blocks } = self.skipped();
         [

@@ -36,12 +36,12 @@ pub enum DoctorVerdict {
     Warn,
 }
 
-/// One thing looked at.
+/// The result of one check of this host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DoctorFinding {
     /// What was looked at; stable, for programs.
     pub check: &'static str,
-    /// How bad it is.
+    /// Whether it degrades measuring.
     pub verdict: DoctorVerdict,
     /// What was found, for people.
     pub found: String,

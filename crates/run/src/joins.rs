@@ -11,7 +11,7 @@ use anyhow::{Result, anyhow};
 /// What `--join` takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Join {
-    /// Every interface.
+    /// Every interface: all are one observation point.
     All,
     /// These, by their names; of a capture by their indexes.
     These(Vec<String>),

@@ -42,7 +42,7 @@ pub use self::writers::{WriterSettings, Writers};
 use crate::error::RunError;
 use crate::running::{Context, Ended, Latest, Running, Stop, records};
 
-/// A probe at work.
+/// A running probe.
 pub type Probe = Running<Event, Status, Control>;
 
 /// Finds the way to every target and starts sending. A target without a way, or a name without

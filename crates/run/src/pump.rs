@@ -7,7 +7,7 @@ use sonde_port::{Port, PortError};
 use sonde_sys::schedule::WAKE_UP_NS;
 use sonde_wire::{Time, Verdict};
 
-/// What one turn did.
+/// The result of one turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Turn {
     /// The time that everything in it was given.

@@ -33,7 +33,7 @@ use crate::pump;
 use crate::running::{Context, Ended, Latest, RecordSender, Running, Stop, records};
 use crate::secrets::secrets;
 
-/// A reflector at work.
+/// A running reflector.
 pub type Reflecting = Running<ReflectorRecord, ReflectorRecord, ()>;
 
 /// What a reflector has done since it began.
@@ -49,9 +49,9 @@ pub struct ReflectorRecord {
     pub sessions: usize,
     /// The counters of the reflector in user space, by name.
     pub user: BTreeMap<&'static str, u64>,
-    /// Those of its engine.
+    /// The counters of its engine, by name.
     pub port: BTreeMap<&'static str, u64>,
-    /// Those of the kernel's program, if there is one.
+    /// The counters of the kernel's program, if there is one.
     pub kernel: Option<BTreeMap<&'static str, u64>>,
 }
 
@@ -103,13 +103,13 @@ pub fn start(settings: Settings, context: &Context) -> Result<(String, Reflectin
     Ok((how, Running::start("sonde-reflect", (receiver, status, ()), stop, work)?))
 }
 
-/// A reflector from inside.
+/// State of the main thread of a reflector.
 struct Reflect {
     settings: Settings,
     worker: Worker,
     kernel: Option<Kernel>,
     interface: Interface,
-    /// By the latest record.
+    /// Replies up to the latest record.
     reflected: u64,
     reported: Instant,
 }
@@ -237,7 +237,7 @@ impl Interface {
     }
 }
 
-/// The thread that reflects.
+/// The thread that reflects, from outside.
 struct Worker {
     snapshots: Consumer<Snapshot>,
     news: Producer<News>,

@@ -260,12 +260,12 @@ impl<S: Clone> Latest<S> {
         Latest(Arc::new(Mutex::new(state)))
     }
 
-    /// A copy of it.
+    /// A copy of the state.
     pub fn get(&self) -> S {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Changes it.
+    /// Changes the state in place, under its lock.
     pub fn update(&self, with: impl FnOnce(&mut S)) {
         with(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
     }

@@ -146,7 +146,7 @@ impl<W: Write> Sink<W> {
         self.lost
     }
 
-    /// Nobody reads any more.
+    /// The reader of the pipe has gone (EPIPE).
     pub fn is_unread(&self) -> bool {
         self.unread
     }

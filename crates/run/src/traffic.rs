@@ -88,7 +88,6 @@ pub fn start(settings: Settings, context: &Context) -> Result<Making, RunError> 
     Running::start("sonde-traffic", (receiver, status, ()), stop, work)
 }
 
-/// Where traffic goes.
 enum Output {
     File(PcapFile),
     Port(Box<dyn Port>),

@@ -31,13 +31,12 @@ pub struct CaptureFiles {
 /// Packets that stay together: at most so many, and no longer than this after the first, ns.
 #[derive(Clone, Copy, Debug)]
 pub struct BatchLimits {
-    /// Packets, at most.
+    /// Most packets of a group.
     pub packets: usize,
     /// Time after the first packet, ns, at most.
     pub longest_ns: i64,
 }
 
-/// Where a capture is.
 enum Source {
     Stdin(File),
     Path(PathBuf),
@@ -273,7 +272,7 @@ struct Stream {
     state: ReaderState,
     has_begun: bool,
     is_live: bool,
-    /// Why no more comes.
+    /// The error that ended reading.
     failed: Option<io::Error>,
     /// Nothing can be read behind what was handed on.
     is_over: bool,
@@ -405,7 +404,7 @@ pub fn octets(path: &Path) -> Result<Octets> {
     Ok(octets)
 }
 
-/// What can be read.
+/// A source of octets that a thread may own.
 pub type Octets = Box<dyn Read + Send>;
 
 fn decompressed(
@@ -511,7 +510,7 @@ impl Compression {
 
 /// Between two looks whether to go on while nothing comes.
 pub const LOOK_AROUND: Duration = Duration::from_millis(100);
-/// As people know it.
+/// Name of standard input in messages.
 const STDIN: &str = "standard input";
 /// Octets by which the compression is recognised.
 const MAGIC: usize = 4;
@@ -522,7 +521,7 @@ const BUFFER: usize = 1 << 16;
 /// Pieces that are read ahead.
 const PIECES_AHEAD: usize = 2;
 
-/// An error for people.
+/// A capture error as a message with the name of the capture.
 pub fn describe(name: &str, error: CaptureError) -> String {
     let hint = match error.kind {
         CaptureErrorKind::Magic => "; pcap and pcapng can be read, also compressed (gzip, zstd)",

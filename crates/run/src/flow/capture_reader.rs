@@ -19,7 +19,7 @@ pub struct CaptureReader {
     offset_ns: i64,
     /// Packets from this time on are left out.
     end_ns: i64,
-    /// That time has come.
+    /// A packet at or after [`CaptureReader::end_ns`] has come.
     is_over: bool,
     pace: Pace,
     /// Time of the latest packet, ns since 1970 TAI; `i64::MIN` before the first.
@@ -44,7 +44,6 @@ pub struct Within<'a> {
 }
 
 impl<'a> Within<'a> {
-    /// From its first packet.
     pub fn new(piece: &'a Piece) -> Within<'a> {
         Within { piece, bytes: piece.bytes(), reader: piece.reader(), held: None }
     }

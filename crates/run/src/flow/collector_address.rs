@@ -22,11 +22,11 @@ pub enum Transport {
 /// A collector that records are exported to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CollectorAddress {
-    /// How records reach it.
+    /// Transport protocol of the export.
     pub transport: Transport,
     /// Host name or IP address.
     pub host: String,
-    /// Port of the collector.
+    /// UDP or TCP port.
     pub port: u16,
 }
 

@@ -76,7 +76,6 @@ pub type Outputs = Vec<Box<dyn Output>>;
 
 /// What all outputs of a run have in common.
 pub struct Common<'a> {
-    /// What was asked for.
     pub settings: &'a Settings,
     /// TAI - UTC, s.
     pub tai_offset_s: i32,

@@ -34,7 +34,7 @@ pub struct Shared {
     reports: Mutex<BTreeMap<usize, WorkerReport>>,
     /// The interfaces, after they have changed, until the outputs know.
     interfaces: Mutex<Option<Vec<ExportInterface>>>,
-    /// Records that went out.
+    /// Records given to the outputs so far.
     pub records: AtomicU64,
     /// The reader of an output has gone: the run is to end.
     pub unread: AtomicBool,

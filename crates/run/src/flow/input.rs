@@ -33,7 +33,7 @@ pub struct OpenedInputs {
 }
 
 impl OpenedInputs {
-    /// Where packets are seen.
+    /// The observation points, one for each interface.
     pub fn points(&self, interfaces: &[Interface]) -> Vec<RttPoint> {
         let point = |l: &Interface| RttPoint {
             name: l.name.clone(),

@@ -32,7 +32,7 @@ impl Largest {
         }
     }
 
-    /// The greatest, greatest first.
+    /// The records by bytes, descending.
     pub fn sorted(mut self) -> Vec<FlowRecord> {
         self.cut();
         self.records

@@ -129,7 +129,7 @@ fn written_later(settings: &Settings) -> Vec<PathBuf> {
     pieces.chain(settings.export.spool.clone()).collect()
 }
 
-/// Follows the metering threads.
+/// The main thread's state: it follows interfaces and collects reports.
 struct Following {
     run: FlowRun,
     follow: Follow,
@@ -258,7 +258,7 @@ struct Worker {
     report: Arc<Mutex<Report>>,
 }
 
-/// What it leaves behind.
+/// The result of a metering thread.
 struct Ended {
     meter: Meter,
     /// Packets that came in and did not reach the meter.

@@ -20,7 +20,7 @@ pub struct Frame<'a> {
     /// Octets of payload in each of the packets that it was on the wire, but for the last.
     /// 0: it was one packet, or that is not known.
     pub segment: u16,
-    /// What it begins with.
+    /// The header that it begins with.
     pub link: LinkType,
     /// When it was seen, ns since 1970 TAI.
     pub at_ns: i64,
@@ -51,7 +51,7 @@ pub struct Meter {
     by_protocol: Box<[ProtocolTotal; 256]>,
     /// Longest IP packets, by the feature's point.
     longest: Box<[u32; 256]>,
-    /// Packets longer than that.
+    /// Packets longer than [`Meter::longest`]: several joined by GRO, LRO or TSO.
     joined: u64,
 }
 

@@ -60,7 +60,7 @@ impl FromStr for Sampling {
     }
 }
 
-/// As typed.
+/// In the syntax of `--sample`.
 impl fmt::Display for Sampling {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -26,13 +26,13 @@ pub struct Settings {
     #[serde(with = "duration::option")]
     #[schemars(with = "Option<String>")]
     pub duration: Option<i64>,
-    /// How packets come in.
+    /// Capture: engine, workers, processors.
     pub input: Input,
-    /// What becomes a flow.
+    /// Flow keys, time-outs, fields.
     pub metering: Metering,
-    /// Which packets are metered.
+    /// Filters and sampling.
     pub selection: Selection,
-    /// Where flow records go.
+    /// Collectors and files of flow records.
     pub export: Export,
     /// The fastest flows of now are in the status.
     pub fastest: bool,

@@ -27,11 +27,11 @@ pub struct Status {
     pub at_ns: i64,
     /// What was metered of each protocol, by protocol number.
     pub protocols: Vec<ProtocolTotal>,
-    /// Flows in the caches.
+    /// Flows in the caches of all threads.
     pub held: u64,
     /// Flows that began since the start.
     pub created: u64,
-    /// Records that went out.
+    /// Records given to the outputs so far.
     pub records: u64,
     /// Packets that came in and did not reach a meter.
     pub packets_lost: u64,

@@ -7,13 +7,13 @@ use sonde_results::flow::FlowRecord;
 /// A flow and its rate.
 #[derive(Clone, Debug)]
 pub struct Talker {
-    /// As it is now.
+    /// The flow so far.
     pub record: FlowRecord,
-    /// Of the latest look, bytes a second.
+    /// Bytes a second since the look before.
     pub rate: u64,
 }
 
-/// Looks at one cache.
+/// Finds the fastest flows of one cache.
 #[derive(Default)]
 pub struct TopTalkers {
     /// Bytes of the flow when it was looked at last, by slot. That costs no memory until a

@@ -37,12 +37,12 @@ use crate::running::{Context, Ended, Latest, Running, Stop, records};
 /// A comparison at work. Its one record is what it comes to.
 pub type Verifying = Running<Report, Status, ()>;
 
-/// How a comparison goes.
+/// Progress of a comparison.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Status {
-    /// Flows of the truth.
+    /// Flows of the truth read so far.
     pub truth_flows: u64,
-    /// Flow records that were exported.
+    /// Exported flow records read so far.
     pub records: u64,
 }
 

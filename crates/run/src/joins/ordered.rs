@@ -27,7 +27,7 @@ pub struct Kept {
 #[derive(Default)]
 pub struct Ordered {
     slots: Vec<Kept>,
-    /// Slots that are empty.
+    /// Indexes of empty slots.
     free: Vec<u32>,
     /// Stamp, order of arrival, and slot: the earliest on top.
     waiting: BinaryHeap<Reverse<(Time, u64, u32)>>,

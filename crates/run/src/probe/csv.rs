@@ -90,7 +90,7 @@ impl<W: Write> CsvRows<W> {
         &mut self.sink
     }
 
-    /// Nobody reads any more.
+    /// The reader of the pipe has gone.
     pub fn is_unread(&self) -> bool {
         self.sink.is_unread()
     }

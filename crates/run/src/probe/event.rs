@@ -43,7 +43,7 @@ pub struct About {
     pub settings: Settings,
 }
 
-/// How a probe goes.
+/// The latest state of a probe.
 #[derive(Clone, Debug)]
 pub struct Status {
     /// Probes that left this host.

@@ -164,7 +164,7 @@ choice! {
 }
 
 impl Family {
-    /// Whether `address` will do.
+    /// Whether `address` is of this family.
     pub fn fits(self, address: IpAddr) -> bool {
         match self {
             Family::Any => true,
@@ -345,7 +345,7 @@ pub struct StreamSettings {
     pub source_port: Option<u16>,
 }
 
-/// What the run does.
+/// Settings of the run as a whole, with defaults.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunSettings {
     /// How long to send, ns; `None`: until the count is reached or Ctrl-C.

@@ -58,7 +58,7 @@ pub struct Plan {
 /// What became of the entries.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Expanded {
-    /// What can be measured.
+    /// Targets with an address.
     pub targets: Vec<Target>,
     /// Names that do not resolve, with the reason: one does not stop a list of many.
     pub left_out: Vec<(String, String)>,

@@ -79,7 +79,7 @@ pub struct ProbeWorker {
     pub commands: Producer<WorkerCommand>,
     stop: Arc<AtomicBool>,
     hurry: Arc<AtomicBool>,
-    /// `None`: joined.
+    /// `None` once joined.
     thread: Option<JoinHandle<Ended>>,
 }
 
@@ -185,7 +185,7 @@ impl ProbeWorker {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// What it left behind.
+    /// Waits for its end. Returns counters, health and failure.
     pub fn join(mut self) -> Ended {
         let ended = self.thread.take().map_or_else(|| Ok(Ended::default()), JoinHandle::join);
         ended.unwrap_or_else(|_| Ended {

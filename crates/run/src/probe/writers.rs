@@ -80,7 +80,7 @@ impl Writers {
         }
     }
 
-    /// Writes what was taken.
+    /// Writes what is buffered.
     pub fn flush(&mut self) {
         if self.batch.is_empty() {
             return;

@@ -36,9 +36,9 @@ pub struct Kernel {
     returned: u64,
 }
 
-/// What it has done.
+/// Counters of the program and of the interface.
 pub struct Counts {
-    /// As the program counts.
+    /// Counters of the program.
     pub counters: ReflectorCounters,
     /// Of the replies, those that never left: not counted as reflected.
     pub undelivered: u64,

@@ -59,7 +59,7 @@ impl RttInterval {
 /// The latest state of an rtt run.
 #[derive(Clone, Debug, Default)]
 pub struct Status {
-    /// Where packets are seen.
+    /// The observation points.
     pub points: Vec<RttPoint>,
     /// All counters since the start.
     pub coverage: Coverage,

@@ -93,7 +93,7 @@ impl Clock for SteadyClock {
     }
 }
 
-/// A run in progress.
+/// State of a run on interfaces.
 struct Watch<S, C> {
     source: S,
     points: Points,
@@ -197,7 +197,7 @@ impl OpenFlows {
 const MOST_POINTS: usize = 64;
 /// How long a stop, or a change of interfaces, may wait.
 const LOOK_AROUND_NS: i64 = 100_000_000;
-/// How long things gather.
+/// Time between two looks at the source, ms.
 const GATHER_MS: u64 = 5;
 
 #[cfg(test)]

@@ -128,7 +128,7 @@ impl Points {
         self.list.iter().map(|p| p.name.clone()).collect()
     }
 
-    /// Lets go of all.
+    /// Detaches from all interfaces.
     pub fn detach(&mut self, source: &mut impl InterfaceWatcher) {
         for (i, _) in self.list.iter().enumerate().filter(|(_, p)| p.ifindex.is_some()) {
             source.detach(i as u8);

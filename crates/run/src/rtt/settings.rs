@@ -24,7 +24,7 @@ use crate::joins::Join;
 use crate::secrets::secrets;
 use crate::{duration, text};
 
-/// What is asked for.
+/// Settings of passive round-trip times.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
@@ -169,7 +169,7 @@ impl Settings {
 }
 
 choice! {
-    /// Where packets are seen.
+    /// The hook of the kernel's programs.
     pub enum Hook {
         /// Traffic control, both directions (tcx, else clsact)
         Tc = "tc",

@@ -60,7 +60,7 @@ impl PcapFile {
         Ok(())
     }
 
-    /// Writes what is left.
+    /// Writes what is buffered.
     pub fn finish(mut self) -> Result<()> {
         self.write_out()
     }

@@ -32,7 +32,7 @@ pub struct Connection {
     patience: Duration,
 }
 
-/// Counts what is written.
+/// The socket, below TLS if there is any. Counts the octets written.
 struct Wire {
     stream: TcpStream,
     octets: u64,

@@ -14,7 +14,7 @@ use crate::sink::Sink;
 use crate::whole_file;
 
 pub struct JsonLines {
-    /// `None`: finished.
+    /// `None` after the end.
     sink: Option<Sink<Box<dyn Write + Send>>>,
     /// Of the first file.
     path: PathBuf,

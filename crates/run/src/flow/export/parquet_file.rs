@@ -33,7 +33,7 @@ pub struct ParquetFiles {
     part: Option<Part>,
     /// When what it holds began to come.
     begun: Instant,
-    /// How many are whole.
+    /// Count of files that are whole.
     whole: u32,
     waiting: Vec<FlowRecord>,
     records: u64,
@@ -135,7 +135,7 @@ impl ParquetFiles {
         }
     }
 
-    /// Makes the file whole.
+    /// Writes the footer and gives the file its final name.
     fn close(&mut self) {
         let Some(Part { writer, path, rows }) = self.part.take() else { return };
         self.begun = Instant::now();

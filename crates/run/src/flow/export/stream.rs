@@ -237,7 +237,7 @@ struct Sender {
     stopped: Option<Instant>,
     /// When the collector took something last, or had nothing to take.
     moved: Instant,
-    /// Whether it takes anything.
+    /// The collector still takes data.
     takes: bool,
 }
 
@@ -436,7 +436,7 @@ impl Pauses {
         is_long
     }
 
-    /// Until the next try.
+    /// The pause before the next try; it doubles each time.
     fn next(&mut self) -> Duration {
         let pause = self.last.map_or(FIRST_PAUSE, |last| (last * 2).min(LONGEST_PAUSE));
         *self.last.insert(pause)

@@ -33,7 +33,7 @@ impl Truth {
         Ok(Truth { lines, start_ns: start_ms * 1_000_000 })
     }
 
-    /// The next flow.
+    /// The next flow; `None` at the end of the file.
     pub fn next(&mut self) -> Result<Option<Observed>> {
         let Some(mut flow) = self.lines.next()? else { return Ok(None) };
         for span in [&mut flow.forward.span, &mut flow.reverse.span, &mut flow.span] {

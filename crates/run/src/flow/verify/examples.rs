@@ -12,7 +12,7 @@ pub(super) enum Kind {
     Unexpected,
     /// Fewer packets or bytes than there were.
     Loss,
-    /// More than there were.
+    /// More packets or bytes than there were.
     Surplus,
     /// The same record twice or more.
     Duplicate,
@@ -96,7 +96,7 @@ impl Differences {
         }
     }
 
-    /// Those that there are.
+    /// The kinds of which there is any.
     pub fn into_found(self) -> Vec<Difference> {
         self.kinds.into_iter().filter(|d| d.count > 0).collect()
     }

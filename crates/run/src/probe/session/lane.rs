@@ -14,7 +14,6 @@ pub struct Lane {
     pub config: SenderConfig,
     /// The interface that is its own; 0: none.
     pub ifindex: u32,
-    /// What its port receives.
     pub filter: Filter,
     /// Identifier of each of its streams, unique in the run.
     pub streams: Vec<u32>,

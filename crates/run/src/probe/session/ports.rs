@@ -14,7 +14,6 @@ use crate::probe::targets::{self, Plan, Target};
 /// A port that is open.
 pub struct OpenedPort {
     pub port: Box<dyn Port>,
-    /// How it was opened.
     pub spec: OpenSpec,
     /// The interface that is its own; 0: none.
     pub ifindex: u32,
