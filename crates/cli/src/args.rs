@@ -433,7 +433,7 @@ Needs root: it makes network namespaces and removes them when it ends.";
 mod tests {
     use super::*;
     use clap::CommandFactory;
-    use sonde_run::reflect::settings::RateLimit;
+    use sonde_run::reflect::settings::ReplyRateLimit;
 
     #[derive(Parser, Debug)]
     struct Probe {
@@ -518,8 +518,8 @@ mod tests {
         .args;
         assert_eq!(args.port, [862, 8620]);
         assert_eq!(args.allow[1], Prefix { address: "::1".parse().unwrap(), bits: 128 });
-        assert_eq!(args.rate_limit, Limit(Some(RateLimit { pps: 10_000, burst: 500 })));
-        let total = RateLimit { pps: 1_000_000, burst: 250_000 };
+        assert_eq!(args.rate_limit, Limit(Some(ReplyRateLimit { pps: 10_000, burst: 500 })));
+        let total = ReplyRateLimit { pps: 1_000_000, burst: 250_000 };
         assert_eq!(args.total_rate_limit, Limit(Some(total)));
         assert_eq!(args.session_timeout, 900_000_000_000);
         assert_eq!("none".parse::<Limit>(), Ok(Limit(None)));

@@ -1,6 +1,6 @@
 //! `sonde reflect`: asks for a reflector, and prints what it counts.
 
-use sonde_run::reflect::{self, ReflectorRecord};
+use sonde_run::reflect::{self, ReflectorReport};
 
 use crate::args::ReflectArgs;
 use crate::exit::{Exit, Failure};
@@ -17,7 +17,7 @@ pub fn run(args: &ReflectArgs) -> Result<Exit, Failure> {
     Exit::of(reflecting.join())
 }
 
-fn print(record: &ReflectorRecord, json: bool) {
+fn print(record: &ReflectorReport, json: bool) {
     if json {
         match serde_json::to_string(record) {
             Ok(line) => outln!("{line}"),
@@ -25,7 +25,7 @@ fn print(record: &ReflectorRecord, json: bool) {
         }
         return;
     }
-    let ReflectorRecord { reflected, per_second, sessions, user, port, kernel, .. } = record;
+    let ReflectorReport { reflected, per_second, sessions, user, port, kernel, .. } = record;
     let mut line = format!("reflected {reflected} ({per_second:.0}/s), {sessions} sessions");
     if let Some(kernel) = kernel {
         line += &format!(", {} in the kernel", kernel.get("reflected").copied().unwrap_or(0));

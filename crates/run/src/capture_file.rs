@@ -9,7 +9,8 @@ use sonde_wire::capture::Skipped;
 use sonde_wire::flow::{LinkType, WlanKind};
 
 pub use self::input::{
-    BatchLimits, CaptureFiles, First, LOOK_AROUND, NextPiece, Octets, Piece, describe, fill, octets,
+    BatchLimits, CaptureFiles, CapturePiece, First, LOOK_AROUND, NextPiece, Octets, describe, fill,
+    octets,
 };
 
 /// What of a file was not read, by kind.
@@ -46,7 +47,7 @@ impl Unread {
     }
 
     /// What the reader of a piece has stepped over since its capture began.
-    pub fn stepped_over(&mut self, piece: &Piece, skipped: Skipped) {
+    pub fn stepped_over(&mut self, piece: &CapturePiece, skipped: Skipped) {
         if piece.is_first {
             self.skipped[0] = self.skipped();
         }

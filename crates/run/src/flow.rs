@@ -27,7 +27,7 @@ pub mod verify;
 
 use anyhow::anyhow;
 
-pub use self::collector_address::{CollectorAddress, Transport};
+pub use self::collector_address::{CollectorAddress, CollectorTransport};
 pub use self::control::Control;
 pub use self::largest::bytes;
 pub use self::sampling::{IpProtocol, Sampling};

@@ -34,7 +34,7 @@ pub use self::control::{Control, Reloaded};
 use self::event::Changed;
 pub use self::event::{About, Event, Status};
 use self::outbox::Outbox;
-use self::session::Session;
+use self::session::ProbeSession;
 pub use self::settings::{Family, Settings, TargetEntry};
 use self::targets::{Expanded, Target};
 pub use self::unreachable::text as icmp_text;
@@ -59,7 +59,7 @@ pub fn start(settings: Settings, context: &Context) -> Result<(About, Probe), Ru
     let names = names_of(&targets, &left_out);
     let options =
         session::SessionOptions { samples: settings.samples, fragment: settings.fragment };
-    let mut session = Session::open(targets, &run, engine, options)?;
+    let mut session = ProbeSession::open(targets, &run, engine, options)?;
     left_out.append(&mut session.left_out);
     let watch = match names.is_empty() {
         true => None,
@@ -97,7 +97,7 @@ pub fn start(settings: Settings, context: &Context) -> Result<(About, Probe), Ru
 
 /// Follows a session until its end.
 fn drive(
-    mut session: Session,
+    mut session: ProbeSession,
     watch: Option<names::NameWatch>,
     (mut outbox, status, orders): (Outbox, &Latest<Status>, &Receiver<ReloadRequest>),
     stop: &Stop,

@@ -22,7 +22,7 @@ use sonde_sys::clock::{self, ClockState};
 use sonde_sys::schedule;
 use sonde_wire::prefix::Prefix;
 
-use self::addresses::Addresses;
+use self::addresses::OwnAddresses;
 use self::kernel::Kernel;
 
 use self::settings::Limit;
@@ -34,11 +34,11 @@ use crate::running::{Context, Ended, Latest, RecordSender, Running, Stop, record
 use crate::secrets::secrets;
 
 /// A running reflector.
-pub type Reflecting = Running<ReflectorRecord, ReflectorRecord, ()>;
+pub type Reflecting = Running<ReflectorReport, ReflectorReport, ()>;
 
 /// What a reflector has done since it began.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct ReflectorRecord {
+pub struct ReflectorReport {
     /// When this was, ns since 1970 UTC.
     pub at_ns: i64,
     /// Replies sent since the start.
@@ -67,7 +67,7 @@ pub fn start(settings: Settings, context: &Context) -> Result<(String, Reflectin
     let kernel = settings.kernel.then(|| Kernel::attach(&settings, clock)).transpose()?;
     let port = sonde_port::open(settings.engine.engine, &spec).map_err(anyhow::Error::from)?;
     let caps = port.caps().clone();
-    let mut addresses = Addresses::follow(&settings)?;
+    let mut addresses = OwnAddresses::follow(&settings)?;
     let no_senders = addresses.no_senders()?;
     let config = ReflectorConfig { no_senders, ..config(&settings, clock) };
     let reflector =
@@ -82,7 +82,7 @@ pub fn start(settings: Settings, context: &Context) -> Result<(String, Reflectin
     let how = format!("UDP port {}: {} ({}){how}", ports.join(", "), caps.engine, caps.mode);
     tracing::debug!("answering on {how}");
     let (sender, receiver) = records(RECORDS);
-    let status = Latest::new(ReflectorRecord::default());
+    let status = Latest::new(ReflectorReport::default());
     let mut reflecting = Reflect {
         interface: Interface::new(spec.interface.as_deref()),
         settings,
@@ -117,8 +117,8 @@ struct Reflect {
 impl Reflect {
     fn run(
         &mut self,
-        sender: &RecordSender<ReflectorRecord>,
-        status: &Latest<ReflectorRecord>,
+        sender: &RecordSender<ReflectorReport>,
+        status: &Latest<ReflectorReport>,
         stop: &Stop,
     ) -> Result<()> {
         while !stop.wait(LOOK_AROUND) && !self.worker.is_finished() {
@@ -139,12 +139,12 @@ impl Reflect {
     }
 
     /// What was done since the start, and how fast since this was last asked.
-    fn record(&mut self, s: &Snapshot, kernel: Option<&kernel::Counts>) -> ReflectorRecord {
-        let reflected = s.counters.reflected + kernel.map_or(0, kernel::Counts::reflected);
+    fn record(&mut self, s: &Snapshot, kernel: Option<&kernel::KernelCounts>) -> ReflectorReport {
+        let reflected = s.counters.reflected + kernel.map_or(0, kernel::KernelCounts::reflected);
         let seconds = self.reported.elapsed().as_secs_f64().max(1e-9);
         let per_second = reflected.saturating_sub(self.reflected) as f64 / seconds;
         (self.reflected, self.reported) = (reflected, Instant::now());
-        ReflectorRecord {
+        ReflectorReport {
             at_ns: clock::unix_now_ns(),
             reflected,
             per_second,
@@ -158,8 +158,8 @@ impl Reflect {
     /// The last record, with what was counted to the last packet.
     fn end(
         &mut self,
-        sender: &RecordSender<ReflectorRecord>,
-        status: &Latest<ReflectorRecord>,
+        sender: &RecordSender<ReflectorReport>,
+        status: &Latest<ReflectorReport>,
     ) -> Ended {
         let (counted, mut outcome) = self.worker.end();
         let counts = match self.kernel.as_mut().map(Kernel::last_counts).transpose() {
@@ -241,7 +241,7 @@ impl Interface {
 struct Worker {
     snapshots: Consumer<Snapshot>,
     news: Producer<News>,
-    addresses: Addresses,
+    addresses: OwnAddresses,
     latest: Snapshot,
     checked: Instant,
     stop: Arc<AtomicBool>,
@@ -277,7 +277,7 @@ impl Worker {
     fn start(
         mut port: Box<dyn Port>,
         mut reflector: Reflector,
-        addresses: Addresses,
+        addresses: OwnAddresses,
         cpu: Option<usize>,
     ) -> Result<Self> {
         let (mut snapshot_tx, snapshots) = RingBuffer::new(64);

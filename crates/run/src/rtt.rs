@@ -3,7 +3,7 @@
 //! same rules.
 //!
 //! `kernel`, `watcher` and `file` are the sources, `live` is the loop of the first two, and all
-//! hand what they find to an `Out`.
+//! hand what they find to an `RttOutput`.
 
 mod about;
 mod collected;
@@ -28,7 +28,7 @@ use anyhow::anyhow;
 pub use self::about::{About, GroupOf};
 pub use self::collected::Collected;
 pub use self::control::Control;
-pub use self::event::{Event, RttInterval, Status, Watching};
+pub use self::event::{Event, RttInterval, RttWatching, Status};
 pub use self::loss::{Loss, Losses};
 pub use self::settings::{Hook, SampleLimit, Settings};
 pub use self::totals::{merge, slowest_first};
@@ -40,7 +40,7 @@ use crate::sources::{Source, source};
 ///
 /// # Errors
 /// Settings that cannot be; no such interface or file; what the kernel refuses.
-pub fn start(settings: Settings, context: &Context) -> Result<(About, Watching), RunError> {
+pub fn start(settings: Settings, context: &Context) -> Result<(About, RttWatching), RunError> {
     settings.check().map_err(|why| RunError::Settings(anyhow!(why)))?;
     match source(&settings.sources)? {
         Source::Files(paths) => file::start(&paths, settings, context),

@@ -124,12 +124,12 @@ impl Drop for SetOnDrop<'_> {
 }
 
 /// What one reader gets of an instrument, in order and within bounds.
-pub struct Records<R> {
+pub struct RecordReceiver<R> {
     queue: Receiver<R>,
     lost: Arc<AtomicU64>,
 }
 
-/// The instrument's end of [`Records`].
+/// The instrument's end of [`RecordReceiver`].
 pub struct RecordSender<R> {
     queue: SyncSender<R>,
     lost: Arc<AtomicU64>,
@@ -139,11 +139,14 @@ pub struct RecordSender<R> {
 }
 
 /// A queue with room for `room` records.
-pub fn records<R>(room: usize) -> (RecordSender<R>, Records<R>) {
+pub fn records<R>(room: usize) -> (RecordSender<R>, RecordReceiver<R>) {
     let (to, queue) = sync_channel(room);
     let lost = Arc::new(AtomicU64::new(0));
     let (given_up, unread) = (AtomicBool::new(false), AtomicBool::new(false));
-    (RecordSender { queue: to, lost: lost.clone(), given_up, unread }, Records { queue, lost })
+    (
+        RecordSender { queue: to, lost: lost.clone(), given_up, unread },
+        RecordReceiver { queue, lost },
+    )
 }
 
 impl<R> RecordSender<R> {
@@ -208,7 +211,7 @@ impl<R> RecordSender<R> {
     }
 }
 
-impl<R> Records<R> {
+impl<R> RecordReceiver<R> {
     /// The next record, if there is one now.
     pub fn next_now(&self) -> Option<R> {
         self.queue.try_recv().ok()
@@ -234,7 +237,7 @@ impl<R> Records<R> {
     }
 }
 
-/// What comes next of [`Records`].
+/// What comes next of [`RecordReceiver`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum Next<R> {
     /// The next record.
@@ -287,7 +290,7 @@ pub struct Ended {
 /// An instrument at work: `R` are its records, `S` its state, `C` what can be asked of it.
 pub struct Running<R, S, C> {
     /// What the instrument measures, in a bounded queue.
-    pub records: Records<R>,
+    pub records: RecordReceiver<R>,
     /// The latest state of the instrument.
     pub status: Latest<S>,
     /// What can be asked of it while it runs.
@@ -305,7 +308,7 @@ impl<R, S, C> Running<R, S, C> {
     /// No thread to be had.
     pub fn start(
         name: &str,
-        (records, status, control): (Records<R>, Latest<S>, C),
+        (records, status, control): (RecordReceiver<R>, Latest<S>, C),
         stop: Stop,
         work: impl FnOnce() -> Ended + Send + 'static,
     ) -> Result<Self, RunError> {

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use sonde_results::units::parse_positive_duration;
 use sonde_run::flow::settings::{
-    Export, ExportFormat, Field, FlowKeys, Input, InputEngine, Metering, Selection, Settings,
-    TimeUnits, parse_flows,
+    Export, ExportFormat, Field, InputEngine, InputSettings, Metering, Selection, Settings,
+    TimeUnits, TunnelKeys, parse_flows,
 };
 use sonde_run::flow::{CollectorAddress, IpProtocol, Sampling};
 use sonde_run::joins::Join;
@@ -109,8 +109,8 @@ pub struct MeteringArgs {
     #[arg(long)]
     pub no_vlan_in_key: bool,
     /// Which IP header of a tunnel is metered
-    #[arg(long, value_parser = choice::<FlowKeys>(), value_name = "WHICH", default_value = "outer")]
-    pub keys: FlowKeys,
+    #[arg(long, value_parser = choice::<TunnelKeys>(), value_name = "WHICH", default_value = "outer")]
+    pub keys: TunnelKeys,
     /// Kept beyond the basic record: link, packets[=N], spread, tcp, apps
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub fields: Vec<Field>,
@@ -218,7 +218,7 @@ impl FlowArgs {
         Settings {
             sources: self.sources.clone(),
             duration: self.duration,
-            input: Input { engine, workers, cpus, trim, mirror },
+            input: InputSettings { engine, workers, cpus, trim, mirror },
             metering: Metering {
                 idle,
                 active,

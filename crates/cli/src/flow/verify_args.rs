@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use sonde_results::units::{parse_duration, parse_positive_duration, parse_share};
 use sonde_run::flow::verify::Settings;
-use sonde_run::flow::verify::settings::{Listen, Model};
+use sonde_run::flow::verify::settings::{EvaluationModel, Listen};
 use sonde_wire::prefix::Prefix;
 
 use crate::choice::choice;
@@ -30,8 +30,8 @@ pub struct VerifyArgs {
           value_parser = parse_positive_duration)]
     pub until_idle: i64,
     /// What must agree
-    #[arg(long, value_parser = choice::<Model>(), value_name = "MODEL", default_value = "precise")]
-    pub model: Model,
+    #[arg(long, value_parser = choice::<EvaluationModel>(), value_name = "MODEL", default_value = "precise")]
+    pub model: EvaluationModel,
     /// The exporter's idle time-out: records so far apart are one flow, rightly split
     #[arg(long, value_name = "TIME", value_parser = parse_positive_duration)]
     pub idle: Option<i64>,

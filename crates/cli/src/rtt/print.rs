@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use sonde_results::rtt::Coverage;
 use sonde_results::{Caveat, RttRun, ToUtc};
-use sonde_run::rtt::epping::{Dialect, EppingPrinter};
+use sonde_run::rtt::epping::{EppingFormat, EppingPrinter};
 use sonde_run::rtt::{About, Collected, Event, RttInterval, coverage, jsonl};
 use sonde_run::running::Ended;
 use sonde_run::sink::Sink;
@@ -54,9 +54,9 @@ impl Printing {
         let epping = |dialect| Form::Epping(EppingPrinter::new(dialect, utc_offset), String::new());
         let form = prints.format.and_then(|format| match format {
             Format::Table => None,
-            Format::Standard => Some(epping(Dialect::Standard)),
-            Format::Json => Some(epping(Dialect::Json)),
-            Format::Ppviz => Some(epping(Dialect::Ppviz)),
+            Format::Standard => Some(epping(EppingFormat::Standard)),
+            Format::Json => Some(epping(EppingFormat::Json)),
+            Format::Ppviz => Some(epping(EppingFormat::Ppviz)),
             Format::Jsonl => Some(Form::Jsonl),
         });
         let mut records = form.map(|form| Records::new(form, stdout));

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{ArgGroup, Args, Subcommand};
 use sonde_results::units::{parse_positive_duration, parse_rate, parse_share};
 use sonde_run::engine::Engine;
-use sonde_run::flow::settings::FlowKeys;
+use sonde_run::flow::settings::TunnelKeys;
 use sonde_run::traffic::{
     ArrivalProcess, Length, MAX_FLOWS, ProtocolWeights, Reorder, Resolution, Settings, Shares,
     Sizes, TruthForm,
@@ -49,8 +49,8 @@ pub struct FlowsArgs {
     #[arg(long, value_parser = choice::<TruthForm>(), value_name = "FORM", default_value = "full", requires = "truth")]
     pub truth_form: TruthForm,
     /// Which IP header of a tunnel the truth is told by
-    #[arg(long, value_parser = choice::<FlowKeys>(), value_name = "WHICH", default_value = "outer", requires = "truth")]
-    pub keys: FlowKeys,
+    #[arg(long, value_parser = choice::<TunnelKeys>(), value_name = "WHICH", default_value = "outer", requires = "truth")]
+    pub keys: TunnelKeys,
     /// The same seed and options give the same file
     #[arg(long, value_name = "N", default_value = "1")]
     pub seed: u64,

@@ -1,6 +1,6 @@
 //! Captures as they come: files, compressed or not, pipes and standard input, several in a row.
 //!
-//! A regular file is mapped and is one [`Piece`]. All else is read by a thread of its own and
+//! A regular file is mapped and is one [`CapturePiece`]. All else is read by a thread of its own and
 //! cut into pieces of whole packets. Each piece is handed on as soon as it has come. So a
 //! capture under way (`tcpdump -w - | sonde rtt -`) is measured while it grows, and a compressed
 //! one is never in memory as a whole.
@@ -48,7 +48,7 @@ enum Current {
 }
 
 /// Whole packets of a capture, in their order.
-pub struct Piece {
+pub struct CapturePiece {
     bytes: Bytes,
     state: Box<ReaderState>,
     is_last: bool,
@@ -65,14 +65,14 @@ enum Bytes {
 
 /// What is there before anything can be said.
 pub enum First {
-    Piece(Piece),
+    Piece(CapturePiece),
     Nothing,
     /// The wait for it was broken off.
     BrokenOff,
 }
 
 pub enum NextPiece {
-    Piece(Piece),
+    Piece(CapturePiece),
     Wait,
     /// A capture ends here, for this reason; what is behind it in a row still comes.
     Broken(String),
@@ -80,7 +80,7 @@ pub enum NextPiece {
     End,
 }
 
-impl Piece {
+impl CapturePiece {
     pub fn reader(&self) -> Reader<'_> {
         Reader::resume(ReaderState::clone(&self.state), self.bytes(), self.is_last)
     }
@@ -184,7 +184,7 @@ impl CaptureFiles {
                 if let Err(error) = Reader::new(mapping.as_slice()) {
                     return Ok(NextPiece::Broken(describe(&name, error)));
                 }
-                Ok(NextPiece::Piece(Piece {
+                Ok(NextPiece::Piece(CapturePiece {
                     bytes: Bytes::Mapped(mapping),
                     state: Box::default(),
                     is_last: true,
@@ -371,13 +371,13 @@ impl Stream {
         Whole { packets, wrong, consumed: reader.consumed(), state: reader.into_state() }
     }
 
-    fn take(&mut self, consumed: usize, state: ReaderState, is_last: bool) -> Piece {
+    fn take(&mut self, consumed: usize, state: ReaderState, is_last: bool) -> CapturePiece {
         let state = Box::new(std::mem::replace(&mut self.state, state));
         let rest = self.window.split_off(consumed);
         let bytes = std::mem::replace(&mut self.window, rest);
         let is_first = !std::mem::replace(&mut self.has_begun, true);
         let (bytes, name) = (Bytes::Held(bytes), Arc::clone(&self.name));
-        Piece { bytes, state, is_last, name, is_first }
+        CapturePiece { bytes, state, is_last, name, is_first }
     }
 }
 

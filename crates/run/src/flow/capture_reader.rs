@@ -10,9 +10,9 @@ use sonde_meter::flow::prefetch::prefetch;
 use sonde_wire::capture::{Reader, Record};
 use sonde_wire::flow::LinkType;
 
-use super::meter::Frame;
+use super::meter::CapturedFrame;
 use super::shard::Shard;
-use crate::capture_file::{BatchLimits, Piece, Unread, describe};
+use crate::capture_file::{BatchLimits, CapturePiece, Unread, describe};
 
 /// A way through captures, one piece after the other.
 pub struct CaptureReader {
@@ -36,7 +36,7 @@ pub struct CaptureReader {
 
 /// A piece of a capture on its way.
 pub struct Within<'a> {
-    piece: &'a Piece,
+    piece: &'a CapturePiece,
     bytes: &'a [u8],
     reader: Reader<'a>,
     /// The first packet of the next group.
@@ -44,7 +44,7 @@ pub struct Within<'a> {
 }
 
 impl<'a> Within<'a> {
-    pub fn new(piece: &'a Piece) -> Within<'a> {
+    pub fn new(piece: &'a CapturePiece) -> Within<'a> {
         Within { piece, bytes: piece.bytes(), reader: piece.reader(), held: None }
     }
 }
@@ -77,7 +77,7 @@ impl CaptureReader {
         &mut self,
         within: &mut Within<'a>,
         shard: &Shard,
-        mut take: impl FnMut(Frame<'a>),
+        mut take: impl FnMut(CapturedFrame<'a>),
     ) -> bool {
         let (mut begin, mut latest, mut passed) = (0, i64::MIN, 0);
         let mut next = within.held.take().or_else(|| self.read(within));
@@ -114,7 +114,7 @@ impl CaptureReader {
         within: &Within<'a>,
         at_ns: i64,
         shard: &Shard,
-    ) -> Option<Frame<'a>> {
+    ) -> Option<CapturedFrame<'a>> {
         let Record { data: bytes, original_len, link_type, interface, is_timed, .. } = *record;
         // The processor fetches ahead by itself, but not across pages.
         let at = bytes.as_ptr().addr() - within.bytes.as_ptr().addr();
@@ -133,7 +133,7 @@ impl CaptureReader {
             return None;
         }
         let wire_len = original_len as usize;
-        Some(Frame { bytes, wire_len, segment: 0, link, at_ns, point })
+        Some(CapturedFrame { bytes, wire_len, segment: 0, link, at_ns, point })
     }
 
     /// The next packet; `None`: the piece ends, or cannot be read further.

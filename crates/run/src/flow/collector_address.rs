@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, anyhow};
 
 /// How records reach a collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transport {
+pub enum CollectorTransport {
     /// RFC 7011, section 10.3.
     Udp,
     /// RFC 7011, section 10.4.
@@ -23,7 +23,7 @@ pub enum Transport {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CollectorAddress {
     /// Transport protocol of the export.
-    pub transport: Transport,
+    pub transport: CollectorTransport,
     /// Host name or IP address.
     pub host: String,
     /// UDP or TCP port.
@@ -52,10 +52,10 @@ impl FromStr for CollectorAddress {
         };
         let (scheme, rest) = text.split_once("://").ok_or_else(wrong)?;
         let transport = match scheme {
-            "udp" => Transport::Udp,
-            "tcp" => Transport::Tcp,
-            "tls" => Transport::Tls,
-            "sctp" => Transport::Sctp,
+            "udp" => CollectorTransport::Udp,
+            "tcp" => CollectorTransport::Tcp,
+            "tls" => CollectorTransport::Tls,
+            "sctp" => CollectorTransport::Sctp,
             _ => return Err(wrong()),
         };
         let (host, port) = match rest.strip_prefix('[').map(|r| r.split_once(']')) {
@@ -69,7 +69,7 @@ impl FromStr for CollectorAddress {
         };
         let port = match port {
             Some(port) => port.parse().ok().filter(|&p| p != 0).ok_or_else(wrong)?,
-            None if transport == Transport::Tls => 4740,
+            None if transport == CollectorTransport::Tls => 4740,
             None => 4739,
         };
         if host.is_empty() || host.contains(['/', ':']) && !rest.starts_with('[') {
@@ -82,10 +82,10 @@ impl FromStr for CollectorAddress {
 impl fmt::Display for CollectorAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = match self.transport {
-            Transport::Udp => "udp",
-            Transport::Tcp => "tcp",
-            Transport::Tls => "tls",
-            Transport::Sctp => "sctp",
+            CollectorTransport::Udp => "udp",
+            CollectorTransport::Tcp => "tcp",
+            CollectorTransport::Tls => "tls",
+            CollectorTransport::Sctp => "sctp",
         };
         match self.host.contains(':') {
             true => write!(f, "{scheme}://[{}]:{}", self.host, self.port),

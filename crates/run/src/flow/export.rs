@@ -26,7 +26,7 @@ use sonde_results::flow::FlowRecord;
 use sonde_results::flow_run::ExportTotal;
 
 use super::settings::{Export, ExportFormat, Field, Settings, TimeUnits};
-use crate::running::{Records, Stop};
+use crate::running::{RecordReceiver, Stop};
 
 /// One destination of flow records.
 pub trait Output: Send {
@@ -91,7 +91,7 @@ pub struct Common<'a> {
 
 /// Opens all that was asked for; the first that cannot be opened is the failure. Besides, what the
 /// program reads: nothing, unless it asked for records.
-pub fn open(common: &Common<'_>) -> Result<(Outputs, Records<Vec<FlowRecord>>)> {
+pub fn open(common: &Common<'_>) -> Result<(Outputs, RecordReceiver<Vec<FlowRecord>>)> {
     let export = &common.settings.export;
     let mut outputs: Outputs = Vec::new();
     for target in &export.export {
@@ -101,7 +101,7 @@ pub fn open(common: &Common<'_>) -> Result<(Outputs, Records<Vec<FlowRecord>>)> 
         outputs.push(file(path, common)?);
     }
     if let Some(path) = &export.jsonl {
-        outputs.push(Box::new(json_lines::JsonLines::create(
+        outputs.push(Box::new(json_lines::FlowJsonLines::create(
             path,
             common.stdout,
             common.tai_offset_s,
@@ -127,7 +127,7 @@ fn file(path: &Path, common: &Common<'_>) -> Result<Box<dyn Output>> {
         }
         Some("parquet") => {
             let every = Duration::from_nanos(common.settings.export.rotate.unsigned_abs());
-            let limits = parquet_file::Limits { every, rows: PARQUET_ROWS };
+            let limits = parquet_file::FileLimits { every, rows: PARQUET_ROWS };
             Ok(Box::new(parquet_file::ParquetFiles::create(path, common.tai_offset_s, limits)?))
         }
         _ => Err(anyhow!(
@@ -171,12 +171,12 @@ impl Common<'_> {
 
 /// Flow records pushed into an exporter, and how many of them are in the next message.
 #[derive(Default)]
-pub struct Tally {
+pub struct ExportTotals {
     all: u64,
     waiting: u64,
 }
 
-impl Tally {
+impl ExportTotals {
     /// Counts one record, sent or waiting.
     pub fn add(&mut self) {
         self.all += 1;

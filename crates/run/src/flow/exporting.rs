@@ -23,7 +23,7 @@ use super::selection;
 
 /// What metering threads, export thread and view exchange.
 #[derive(Debug, Default)]
-pub struct Shared {
+pub struct MeteringState {
     /// The packets' time, ns since 1970 TAI; 0: the clock's.
     pub packet_time_ns: AtomicI64,
     /// The metering threads have ended: what is in the queues is all.
@@ -49,7 +49,7 @@ struct WorkerReport {
     ignored: u64,
 }
 
-impl Shared {
+impl MeteringState {
     /// Says how many packets a metering thread has selected, and how many it could not meter;
     /// `lost` came in and did not reach its meter.
     pub fn report(&self, worker: usize, meter: &Meter, lost: u64) {
@@ -90,7 +90,7 @@ pub struct RecordQueue {
     batch: Vec<FlowRecord>,
     full: Producer<Vec<FlowRecord>>,
     empty: Consumer<Vec<FlowRecord>>,
-    shared: Arc<Shared>,
+    shared: Arc<MeteringState>,
 }
 
 /// The export thread's end.
@@ -161,7 +161,7 @@ pub struct Exported {
 /// The export thread, and what the metering threads hand it.
 pub struct Exporting {
     thread: JoinHandle<Exported>,
-    shared: Arc<Shared>,
+    shared: Arc<MeteringState>,
     control: Control,
 }
 
@@ -172,7 +172,7 @@ impl Exporting {
         workers: usize,
         room: usize,
     ) -> Result<(Exporting, Vec<RecordQueue>)> {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(MeteringState::default());
         let queue = |_| {
             let (to, full) = RingBuffer::new(room.div_ceil(BATCH).max(2));
             let (empty, back) = RingBuffer::new(KEPT);
@@ -191,7 +191,7 @@ impl Exporting {
     }
 
     /// What is shared with it.
-    pub fn shared(&self) -> Arc<Shared> {
+    pub fn shared(&self) -> Arc<MeteringState> {
         self.shared.clone()
     }
 
@@ -212,7 +212,7 @@ impl Exporting {
 struct Inner {
     outputs: Vec<Box<dyn Output>>,
     queues: Vec<QueueEnd>,
-    shared: Arc<Shared>,
+    shared: Arc<MeteringState>,
     rotations: Receiver<Rotation>,
     ends: [u64; 6],
     top: Largest,
@@ -223,7 +223,7 @@ impl Inner {
     fn new(
         outputs: Vec<Box<dyn Output>>,
         queues: Vec<QueueEnd>,
-        shared: Arc<Shared>,
+        shared: Arc<MeteringState>,
         rotations: Receiver<Rotation>,
     ) -> Self {
         let top = Largest::new(TOP);

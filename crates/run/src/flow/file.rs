@@ -13,13 +13,13 @@ use sonde_sys::schedule::pin_to_cpu;
 
 use super::capture_reader::{CaptureReader, GROUP, GROUPS, Within};
 use super::export::{self, Common};
-use super::exporting::{Exporting, RecordQueue, Shared};
-use super::meter::{Group, Meter};
+use super::exporting::{Exporting, MeteringState, RecordQueue};
+use super::meter::{Meter, PacketGroup};
 use super::settings::Settings;
 use super::shard::Shard;
 use super::status::{FlowMetering, Status, empty_run, ended};
 use super::{outcome, setup};
-use crate::capture_file::{CaptureFiles, First, LOOK_AROUND, NextPiece, Piece, point};
+use crate::capture_file::{CaptureFiles, CapturePiece, First, LOOK_AROUND, NextPiece, point};
 use crate::error::RunError;
 use crate::joins::CaptureJoins;
 use crate::running::{Context, Latest, Running, Stop};
@@ -48,7 +48,7 @@ pub fn start(
     let mut run = empty_run(&settings, "capture file".into());
     let tai_offset_s = run.header.host.tai_offset_s;
     let offset_ns = i64::from(tai_offset_s) * 1_000_000_000;
-    if let Some(utc) = first.as_ref().and_then(Piece::begin_ns) {
+    if let Some(utc) = first.as_ref().and_then(CapturePiece::begin_ns) {
         run.header.start_ns = utc.saturating_add(offset_ns);
     }
     let meters = meters(&settings).map_err(RunError::Settings)?;
@@ -85,9 +85,9 @@ pub fn start(
 fn read_all(
     run: &FlowRun,
     settings: &Settings,
-    (input, first, offset_ns): (CaptureFiles, Option<Piece>, i64),
+    (input, first, offset_ns): (CaptureFiles, Option<CapturePiece>, i64),
     (meters, queues): (Vec<Meter>, Vec<RecordQueue>),
-    shared: &Shared,
+    shared: &MeteringState,
     asked: &Stop,
 ) -> anyhow::Result<(Vec<Meter>, Vec<String>, CaptureReader)> {
     let start_ns = run.header.start_ns;
@@ -132,8 +132,8 @@ fn failed(what: &str) -> anyhow::Error {
 /// ends.
 fn feed(
     mut input: CaptureFiles,
-    first: Option<Piece>,
-    gives: Vec<SyncSender<Arc<Piece>>>,
+    first: Option<CapturePiece>,
+    gives: Vec<SyncSender<Arc<CapturePiece>>>,
     stop: &AtomicBool,
 ) -> anyhow::Result<Vec<String>> {
     let mut broken = Vec::new();
@@ -205,7 +205,7 @@ struct Part<'a> {
     meter: Meter,
     queue: RecordQueue,
     reader: CaptureReader,
-    shared: &'a Shared,
+    shared: &'a MeteringState,
     turnstile: &'a Turnstile,
     start_ns: i64,
 }
@@ -214,7 +214,7 @@ impl Part<'_> {
     /// Reads everything, or to where all threads end after one was interrupted.
     fn run(
         mut self,
-        pieces: Receiver<Arc<Piece>>,
+        pieces: Receiver<Arc<CapturePiece>>,
         settings: &Settings,
         interrupted: impl Fn() -> bool,
     ) -> anyhow::Result<Self> {
@@ -249,9 +249,14 @@ impl Part<'_> {
     }
 
     /// Meters a piece; false: no more are wanted.
-    fn pass(&mut self, piece: &Piece, stretch: &mut u64, interrupted: &impl Fn() -> bool) -> bool {
+    fn pass(
+        &mut self,
+        piece: &CapturePiece,
+        stretch: &mut u64,
+        interrupted: &impl Fn() -> bool,
+    ) -> bool {
         let shard = *self.meter.shard();
-        let mut group = Group::<GROUP>::new();
+        let mut group = PacketGroup::<GROUP>::new();
         let mut within = Within::new(piece);
         let mut reported = self.reader.latest_ns;
         let goes_on = 'piece: loop {

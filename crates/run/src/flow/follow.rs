@@ -11,14 +11,14 @@ use sonde_results::caveat::Caveat;
 use sonde_sys::netlink::{Link, Links, NetlinkEvent, NetlinkWatch};
 
 /// The index that an interface has now (`ifindex`); 0: there is none of its name.
-pub type Index = Arc<AtomicU32>;
+pub type SharedIfindex = Arc<AtomicU32>;
 
 /// Follows the kernel's interfaces.
 pub struct Follow {
     watch: NetlinkWatch,
     links: Links,
     /// Name and index of each interface, by point.
-    list: Vec<(String, Index)>,
+    list: Vec<(String, SharedIfindex)>,
     stale: bool,
 }
 
@@ -36,13 +36,13 @@ impl Follow {
     }
 
     /// For the metering threads, by point.
-    pub fn indexes(&self) -> Vec<Index> {
+    pub fn indexes(&self) -> Vec<SharedIfindex> {
         self.list.iter().map(|(_, index)| index.clone()).collect()
     }
 
     /// As they are reported to collectors, by point.
     pub fn interfaces(&self) -> Vec<ExportInterface> {
-        let interface = |(name, index): &(String, Index)| ExportInterface {
+        let interface = |(name, index): &(String, SharedIfindex)| ExportInterface {
             index: index.load(Ordering::Relaxed),
             name: name.clone(),
             description: String::new(),

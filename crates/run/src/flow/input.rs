@@ -15,8 +15,8 @@ use sonde_sys::netlink::Link as Interface;
 use sonde_wire::flow::LinkType;
 use sonde_wire::{Error, Time};
 
-use super::follow::Index;
-use super::meter::{Frame, Meter};
+use super::follow::SharedIfindex;
+use super::meter::{CapturedFrame, Meter};
 use super::settings::{Field, InputEngine, Settings};
 use super::setup;
 use crate::error::RunError;
@@ -47,7 +47,7 @@ impl OpenedInputs {
 /// Opens the interfaces for all metering threads.
 pub fn open(
     interfaces: &[Interface],
-    indexes: &[Index],
+    indexes: &[SharedIfindex],
     points: &[u8],
     asked: &Settings,
 ) -> Result<OpenedInputs, RunError> {
@@ -65,7 +65,7 @@ pub fn open(
 
 fn open_headers(
     interfaces: &[Interface],
-    indexes: &[Index],
+    indexes: &[SharedIfindex],
     asked: &Settings,
 ) -> Result<OpenedInputs> {
     let spec = |interfaces: &[Interface], first_point| HeaderSpec {
@@ -107,7 +107,7 @@ fn open_headers(
 fn open_frames(
     engine: Engine,
     interfaces: &[Interface],
-    indexes: &[Index],
+    indexes: &[SharedIfindex],
     are_joined: bool,
     asked: &Settings,
 ) -> Result<OpenedInputs> {
@@ -158,7 +158,7 @@ struct Group<P> {
     name: String,
     open: Box<dyn Fn() -> Result<Vec<P>> + Send + Sync>,
     /// The interface of that name.
-    index: Index,
+    index: SharedIfindex,
     parked: Mutex<Parked<P>>,
 }
 
@@ -173,7 +173,7 @@ struct Parked<P> {
 impl<P> Group<P> {
     fn new(
         name: &str,
-        index: &Index,
+        index: &SharedIfindex,
         open: impl Fn() -> Result<Vec<P>> + Send + Sync + 'static,
     ) -> Self {
         let parked = Parked { ports: Vec::new(), index: 0, tried: None };
@@ -253,7 +253,7 @@ impl FrameInput {
         }
         let kept = ordered.release(usize::MAX);
         meter.frames(
-            kept.map(|kept| Frame {
+            kept.map(|kept| CapturedFrame {
                 bytes: &kept.bytes,
                 wire_len: kept.wire_len,
                 segment: kept.segment,
@@ -496,7 +496,7 @@ impl CapturePort {
         let frames = (0..burst.len()).map(|i| {
             let (bytes, stamp) = burst.seen(i);
             let (wire_len, at_ns) = (burst.wire_len(i), stamp.at.as_nanos());
-            Frame { bytes, wire_len, segment: burst.segment(i), link, at_ns, point }
+            CapturedFrame { bytes, wire_len, segment: burst.segment(i), link, at_ns, point }
         });
         meter.frames(frames, sink);
         !burst.is_empty()

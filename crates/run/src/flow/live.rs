@@ -18,7 +18,7 @@ use sonde_sys::schedule::pin_to_cpu;
 use sonde_wire::Time;
 
 use super::export::{self, Common};
-use super::exporting::{Exporting, RecordQueue, Shared};
+use super::exporting::{Exporting, MeteringState, RecordQueue};
 use super::follow::Follow;
 use super::input::{MeterInput, OpenedInputs};
 use super::meter::Meter;
@@ -134,7 +134,7 @@ struct Following {
     run: FlowRun,
     follow: Follow,
     threads: Vec<Worker>,
-    shared: Arc<Shared>,
+    shared: Arc<MeteringState>,
     status: Latest<Status>,
 }
 
@@ -201,7 +201,7 @@ struct Seen {
 }
 
 impl Seen {
-    fn of(threads: &[Worker], shared: &Shared) -> Seen {
+    fn of(threads: &[Worker], shared: &MeteringState) -> Seen {
         let mut seen = Seen {
             protocols: (0..=u8::MAX)
                 .map(|protocol| ProtocolTotal { protocol, ..ProtocolTotal::default() })
@@ -285,7 +285,7 @@ struct Inner {
     input: MeterInput,
     queue: RecordQueue,
     report: Arc<Mutex<Report>>,
-    shared: Arc<Shared>,
+    shared: Arc<MeteringState>,
     /// Which of the metering threads.
     worker: usize,
     /// Looks for the fastest flows, if they are wanted.

@@ -12,7 +12,7 @@ use sonde_wire::ipv4::PROTOCOL_TCP;
 use super::shard::Shard;
 
 /// A frame as an engine hands it up.
-pub struct Frame<'a> {
+pub struct CapturedFrame<'a> {
     /// From the link header on; may be cut short.
     pub bytes: &'a [u8],
     /// Length before it was cut.
@@ -29,15 +29,19 @@ pub struct Frame<'a> {
 }
 
 /// Packets that were read, at most `N`, on their way into the cache.
-pub struct Group<'a, const N: usize> {
+pub struct PacketGroup<'a, const N: usize> {
     features: [Feature; N],
     parts: [(&'a [u8], Layers); N],
     len: usize,
 }
 
-impl<const N: usize> Group<'_, N> {
+impl<const N: usize> PacketGroup<'_, N> {
     pub fn new() -> Self {
-        Group { features: [Feature::default(); N], parts: [(&[], Layers::default()); N], len: 0 }
+        PacketGroup {
+            features: [Feature::default(); N],
+            parts: [(&[], Layers::default()); N],
+            len: 0,
+        }
     }
 }
 
@@ -75,10 +79,10 @@ impl Meter {
     #[inline]
     pub fn frames<'a>(
         &mut self,
-        frames: impl Iterator<Item = Frame<'a>>,
+        frames: impl Iterator<Item = CapturedFrame<'a>>,
         sink: &mut impl FnMut(FlowRecord),
     ) {
-        let mut group = Group::<BURST>::new();
+        let mut group = PacketGroup::<BURST>::new();
         for frame in frames {
             if frame.segment != 0 {
                 self.pass(&mut group, sink);
@@ -95,8 +99,12 @@ impl Meter {
 
     /// Reads a frame, and puts it into a group, which has room, if it is to be metered here.
     #[inline(always)]
-    pub fn gather<'a, const N: usize>(&mut self, frame: Frame<'a>, group: &mut Group<'a, N>) {
-        let Frame { bytes, wire_len, link, at_ns, point, .. } = frame;
+    pub fn gather<'a, const N: usize>(
+        &mut self,
+        frame: CapturedFrame<'a>,
+        group: &mut PacketGroup<'a, N>,
+    ) {
+        let CapturedFrame { bytes, wire_len, link, at_ns, point, .. } = frame;
         let seen = PacketMeta { wire_len, link, at_ns, point };
         // What is not metered here leaves its slot to the next.
         let feature = &mut group.features[group.len];
@@ -122,8 +130,8 @@ impl Meter {
 
     /// Meters the packets of one frame that was several on the wire.
     #[inline(never)]
-    fn segments(&mut self, frame: &Frame<'_>, sink: &mut impl FnMut(FlowRecord)) {
-        let Frame { bytes, wire_len, segment, link, at_ns, point } = *frame;
+    fn segments(&mut self, frame: &CapturedFrame<'_>, sink: &mut impl FnMut(FlowRecord)) {
+        let CapturedFrame { bytes, wire_len, segment, link, at_ns, point } = *frame;
         let seen = PacketMeta { wire_len, link, at_ns, point };
         let (mut feature, mut layers) = Default::default();
         if let Err(error) = parse_into(bytes, &seen, self.keys, &mut feature, &mut layers) {
@@ -132,7 +140,7 @@ impl Meter {
             }
             return;
         }
-        let mut group = Group::<BURST>::new();
+        let mut group = PacketGroup::<BURST>::new();
         for (feature, layers) in SegmentIter::new(bytes, &seen, &feature, &layers, segment) {
             if self.selects && !self.sequence.select(&feature, bytes, &layers)
                 || !self.shard.has(&feature)
@@ -153,7 +161,7 @@ impl Meter {
     #[inline]
     pub fn pass<const N: usize>(
         &mut self,
-        group: &mut Group<'_, N>,
+        group: &mut PacketGroup<'_, N>,
         sink: &mut impl FnMut(FlowRecord),
     ) {
         let len = std::mem::take(&mut group.len);
@@ -267,9 +275,9 @@ mod tests {
         packet
     }
 
-    fn frame(bytes: &[u8], payload: u16, segment: u16) -> Frame<'_> {
+    fn frame(bytes: &[u8], payload: u16, segment: u16) -> CapturedFrame<'_> {
         let wire_len = 40 + usize::from(payload);
-        Frame { bytes, wire_len, segment, link: LinkType::RawIp, at_ns: 1, point: 0 }
+        CapturedFrame { bytes, wire_len, segment, link: LinkType::RawIp, at_ns: 1, point: 0 }
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub struct Settings {
     #[schemars(with = "Option<String>")]
     pub duration: Option<i64>,
     /// Capture: engine, workers, processors.
-    pub input: Input,
+    pub input: InputSettings,
     /// Flow keys, time-outs, fields.
     pub metering: Metering,
     /// Filters and sampling.
@@ -43,7 +43,7 @@ pub struct Settings {
 /// How packets come in.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Input {
+pub struct InputSettings {
     /// How interfaces are read; absent: `af_packet`.
     pub engine: Option<InputEngine>,
     /// Metering threads, 1 to 64; packets are divided by a hash that both directions share.
@@ -56,9 +56,9 @@ pub struct Input {
     pub mirror: bool,
 }
 
-impl Default for Input {
+impl Default for InputSettings {
     fn default() -> Self {
-        Input { engine: None, workers: 1, cpus: Vec::new(), trim: None, mirror: false }
+        InputSettings { engine: None, workers: 1, cpus: Vec::new(), trim: None, mirror: false }
     }
 }
 
@@ -86,7 +86,7 @@ pub struct Metering {
     /// Leave the VLAN out of a flow's key, where each direction has its own.
     pub no_vlan_in_key: bool,
     /// Which IP header of a tunnel is metered.
-    pub keys: FlowKeys,
+    pub keys: TunnelKeys,
     /// Kept beyond the basic record: `link`, `packets=N`, `spread`, `tcp`, `apps`.
     #[serde(with = "text::list")]
     #[schemars(with = "Vec<String>")]
@@ -104,7 +104,7 @@ impl Default for Metering {
             uniflow: false,
             join: Vec::new(),
             no_vlan_in_key: false,
-            keys: FlowKeys::Outer,
+            keys: TunnelKeys::Outer,
             fields: Vec::new(),
             seed: None,
         }
@@ -214,7 +214,7 @@ choice! {
 
 choice! {
     /// Which IP header of a tunnel is metered.
-    pub enum FlowKeys {
+    pub enum TunnelKeys {
         /// That of the tunnel
         Outer = "outer",
         /// That inside IP in IP, GRE, VXLAN, GENEVE and GTP-U

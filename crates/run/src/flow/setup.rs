@@ -10,7 +10,7 @@ use sonde_wire::feature::Keys;
 
 use super::meter::Meter;
 use super::selection;
-use super::settings::{Field, FlowKeys, Settings};
+use super::settings::{Field, Settings, TunnelKeys};
 use super::shard::Shard;
 
 /// The meter of one of as many threads as there are workers. `secret` seeds the cache's hash,
@@ -69,8 +69,8 @@ pub fn meter_at(
 /// Which IP header gives a flow's key.
 pub fn keys(settings: &Settings) -> Keys {
     match settings.metering.keys {
-        FlowKeys::Outer => Keys::Outer,
-        FlowKeys::Inner => Keys::Inner,
+        TunnelKeys::Outer => Keys::Outer,
+        TunnelKeys::Inner => Keys::Inner,
     }
 }
 

@@ -24,13 +24,13 @@ use std::cell::Cell;
 use anyhow::anyhow;
 use serde::Serialize;
 
-use self::csv::Truth;
+use self::csv::TruthReader;
 use self::listen::Bound;
 use self::messages::Exporters;
-use self::observed::Observed;
+use self::observed::ObservedFlow;
 pub use self::report::Report;
 pub use self::settings::Settings;
-use self::table::{Limits, Table};
+use self::table::{CompareOptions, ComparisonTable};
 use crate::error::RunError;
 use crate::running::{Context, Ended, Latest, Running, Stop, records};
 
@@ -54,7 +54,7 @@ pub struct Status {
 /// Nothing to compare; a truth that cannot be read; an address that cannot be listened on.
 pub fn start(settings: Settings, context: &Context) -> Result<Verifying, RunError> {
     settings.check().map_err(|why| RunError::Settings(anyhow!(why)))?;
-    let truth = Truth::open(&settings.truth, settings.truth_start)?;
+    let truth = TruthReader::open(&settings.truth, settings.truth_start)?;
     let bound = settings.listen.as_ref().map(Bound::to).transpose()?;
     let (sender, receiver) = records(1);
     let status = Latest::new(Status::default());
@@ -80,12 +80,12 @@ pub fn start(settings: Settings, context: &Context) -> Result<Verifying, RunErro
 /// Reads everything: what differs, unless it was given up.
 fn compare(
     settings: &Settings,
-    mut truth: Truth,
+    mut truth: TruthReader,
     bound: Option<Bound>,
     status: &Latest<Status>,
     stop: &Stop,
 ) -> anyhow::Result<Option<Report>> {
-    let mut table = Table::new(limits(settings));
+    let mut table = ComparisonTable::new(limits(settings));
     let mut flows = 0u64;
     while let Some(flow) = truth.next()? {
         table.add_truth(&flow);
@@ -102,7 +102,7 @@ fn compare(
     let mut exporters = Exporters::default();
     let records = Cell::new(0);
     let report = || status.update(|s| s.records = records.get());
-    let mut take = |flow: &Observed| {
+    let mut take = |flow: &ObservedFlow| {
         table.add(flow);
         records.set(records.get() + 1);
         if records.get().is_multiple_of(REPORT_EVERY) {
@@ -126,15 +126,15 @@ fn compare(
 /// Flows between two updates of the status.
 const REPORT_EVERY: u64 = 1 << 12;
 
-fn limits(settings: &Settings) -> Limits {
-    Limits {
+fn limits(settings: &Settings) -> CompareOptions {
+    CompareOptions {
         idle_ns: settings.idle,
         active_ns: settings.active,
         time_tolerance_ns: settings.time_tolerance,
         late_ns: settings.late_limit,
         subnets: settings.subnet.clone(),
         every_ns: settings.every,
-        fields: settings.model == settings::Model::Validation,
+        fields: settings.model == settings::EvaluationModel::Validation,
         show: settings.show,
     }
 }

@@ -14,13 +14,13 @@ use crate::sink::{Sink, Unsaved};
 
 /// Writes records to a [`Sink`].
 #[derive(Debug)]
-pub struct JsonLines<W> {
+pub struct ProbeJsonLines<W> {
     sink: Sink<W>,
     streams: Vec<(String, u8)>,
     line: Vec<u8>,
 }
 
-impl<W: Write> JsonLines<W> {
+impl<W: Write> ProbeJsonLines<W> {
     /// Writes the first lines.
     pub fn begin(
         sink: Sink<W>,
@@ -29,7 +29,7 @@ impl<W: Write> JsonLines<W> {
         config: &RunConfig,
         streams: &[StreamInfo],
     ) -> Self {
-        let mut lines = JsonLines { sink, streams: Vec::new(), line: Vec::new() };
+        let mut lines = ProbeJsonLines { sink, streams: Vec::new(), line: Vec::new() };
         let version = env!("CARGO_PKG_VERSION");
         lines.push(&RunLine { r#type: "run", version, start_ns, host, config });
         lines.add_streams(streams);
@@ -151,7 +151,7 @@ mod tests {
     fn what_is_written_reads_back() {
         let run = sample::run(2, 2);
         let sink = Sink::new(Vec::new(), "r");
-        let mut lines = JsonLines::begin(
+        let mut lines = ProbeJsonLines::begin(
             sink,
             run.header.start_ns,
             &run.header.host,
@@ -180,7 +180,7 @@ mod tests {
     fn an_empty_interval_has_no_figures() {
         let sink = Sink::new(Vec::new(), "r");
         let run = sample::run(1, 1);
-        let mut lines = JsonLines::begin(sink, 0, &run.header.host, &run.config, &run.streams);
+        let mut lines = ProbeJsonLines::begin(sink, 0, &run.header.host, &run.config, &run.streams);
         lines.intervals(&[Interval::empty(0)]);
         let text = String::from_utf8(lines.finish().unwrap()).unwrap();
         let last: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
@@ -191,7 +191,7 @@ mod tests {
     fn a_full_disk_costs_no_record_once_there_is_room() {
         let run = sample::run(4, 1);
         let sink = Sink::new(Disk { room: 1_000, ..Disk::default() }, "r");
-        let mut lines = JsonLines::begin(
+        let mut lines = ProbeJsonLines::begin(
             sink,
             run.header.start_ns,
             &run.header.host,

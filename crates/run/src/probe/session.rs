@@ -34,7 +34,7 @@ use crate::links::netlink;
 use crate::running::{Ended, Stop};
 
 /// A measurement under way.
-pub struct Session {
+pub struct ProbeSession {
     /// The streams, by the identifiers that records carry.
     pub infos: Vec<StreamInfo>,
     /// What each port can do.
@@ -71,7 +71,7 @@ pub struct Progress {
     pub delays: Delays,
 }
 
-impl Session {
+impl ProbeSession {
     /// Finds the way to every target, opens the ports, and starts sending. A target without a
     /// way is left out, unless it is the only one.
     pub fn open(
@@ -126,7 +126,7 @@ impl Session {
         }
         let clock = clock::clock_state();
         let start = opened[0].port.now() + LEAD + plan.streams.len() as i64 * LEAD_A_STREAM;
-        let mut session = Session {
+        let mut session = ProbeSession {
             caps: opened.iter().map(|opened| opened.port.caps().clone()).collect(),
             infos: plan.infos,
             start,

@@ -46,7 +46,7 @@ impl Target {
 
 /// The streams of a run; `infos[i]` and `target_of[i]` are those of `streams[i]`.
 #[derive(Clone, Debug, Default)]
-pub struct Plan {
+pub struct StreamPlan {
     /// What the sender needs of each stream.
     pub streams: Vec<StreamSpec>,
     /// What the results say of each stream.
@@ -150,8 +150,8 @@ pub fn plan<E: Display>(
     busy: &HashSet<u16>,
     used: &HashMap<IpAddr, HashSet<u16>>,
     mut route: impl FnMut(usize) -> Result<(IpAddr, u16), E>,
-) -> anyhow::Result<Plan> {
-    let mut plan = Plan::default();
+) -> anyhow::Result<StreamPlan> {
+    let mut plan = StreamPlan::default();
     let random_ports = shuffled_ports(seed);
     let mut random = fastrand::Rng::with_seed(seed ^ 0x5eed_f10e);
     let mut taken: HashMap<IpAddr, Taken> = HashMap::new();

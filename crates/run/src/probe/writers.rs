@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail};
 use sonde_results::{Interval, Run, StreamInfo, ToUtc as _};
 
 use super::csv::CsvRows;
-use super::jsonl::JsonLines;
+use super::jsonl::ProbeJsonLines;
 use crate::running::Context;
 use crate::sink::Sink;
 
@@ -22,7 +22,7 @@ pub struct WriterSettings {
 
 /// JSON Lines and CSV, as asked for.
 pub struct Writers {
-    jsonl: Option<JsonLines<Box<dyn Write + Send>>>,
+    jsonl: Option<ProbeJsonLines<Box<dyn Write + Send>>>,
     csv: Option<CsvRows<Box<dyn Write + Send>>>,
     batch: Vec<Interval>,
     tai_offset_ns: i64,
@@ -49,7 +49,7 @@ impl Writers {
         };
         let jsonl = jsonl.as_ref().map(sink).transpose()?.map(|sink| {
             let start_ns = run.header.start_ns.saturating_sub(run.header.tai_offset_ns());
-            JsonLines::begin(sink, start_ns, &run.header.host, &run.config, streams)
+            ProbeJsonLines::begin(sink, start_ns, &run.header.host, &run.config, streams)
         });
         let csv = csv.as_ref().map(sink).transpose()?;
         let csv = csv.map(|sink| CsvRows::begin(sink, streams));
@@ -103,7 +103,7 @@ impl Writers {
 
     /// Whether nobody reads standard output any more, which has records.
     pub fn are_unread(&self) -> bool {
-        let jsonl = self.jsonl.as_ref().is_some_and(JsonLines::is_unread);
+        let jsonl = self.jsonl.as_ref().is_some_and(ProbeJsonLines::is_unread);
         let csv = self.csv.as_ref().is_some_and(CsvRows::is_unread);
         jsonl || csv
     }

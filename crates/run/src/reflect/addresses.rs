@@ -24,8 +24,9 @@ pub fn spec(settings: &Settings) -> Result<OpenSpec, RunError> {
     let local: Vec<IpAddr> = settings.bind.iter().map(|bind| bind.address).collect();
     if !socket || settings.kernel {
         // A socket is refused an address that is not this host's; what is below is not.
-        let host =
-            Addresses::routes()?.local_prefixes().with_context(|| netlink("list own addresses"))?;
+        let host = OwnAddresses::routes()?
+            .local_prefixes()
+            .with_context(|| netlink("list own addresses"))?;
         if let Some(address) = local.iter().find(|&&a| !host.iter().any(|p| p.contains(a))) {
             return Err(RunError::Settings(anyhow!(
                 "bind: {address} is not an address of this host; 'ip address' lists those it has"
@@ -61,14 +62,14 @@ fn carries_vlans(name: &str) -> anyhow::Result<bool> {
 }
 
 /// This host's addresses, as they come and go.
-pub struct Addresses {
+pub struct OwnAddresses {
     watch: NetlinkWatch,
     routes: Routes,
     /// Whoever asks by this engine may be this host itself.
     own_may_ask: bool,
 }
 
-impl Addresses {
+impl OwnAddresses {
     /// Follows them from now on.
     ///
     /// # Errors
@@ -80,7 +81,7 @@ impl Addresses {
         // that of sockets sees what the stack would refuse elsewhere.
         let own_may_ask = settings.engine.engine == Engine::Socket
             || settings.engine.iface.as_deref() == Some("lo");
-        Ok(Addresses { watch, routes: Self::routes()?, own_may_ask })
+        Ok(OwnAddresses { watch, routes: Self::routes()?, own_may_ask })
     }
 
     fn routes() -> Result<Routes, RunError> {

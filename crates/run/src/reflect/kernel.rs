@@ -16,7 +16,7 @@ use sonde_sys::netlink::{Link, Links};
 use sonde_wire::prefix::Prefix;
 use sonde_wire::{ErrorEstimate, TimestampFormat};
 
-use super::addresses::Addresses;
+use super::addresses::OwnAddresses;
 use super::settings::Settings;
 use crate::error::RunError;
 use crate::links::netlink;
@@ -29,7 +29,7 @@ pub struct Kernel {
     ifindex: Option<u32>,
     mode: AttachMode,
     links: Links,
-    addresses: Addresses,
+    addresses: OwnAddresses,
     delivery: Delivery,
     checked: Instant,
     lost: u64,
@@ -37,7 +37,7 @@ pub struct Kernel {
 }
 
 /// Counters of the program and of the interface.
-pub struct Counts {
+pub struct KernelCounts {
     /// Counters of the program.
     pub counters: ReflectorCounters,
     /// Of the replies, those that never left: not counted as reflected.
@@ -46,7 +46,7 @@ pub struct Counts {
     pub interface: [u64; 2],
 }
 
-impl Counts {
+impl KernelCounts {
     /// Replies that left.
     pub fn reflected(&self) -> u64 {
         self.counters.get("reflected").saturating_sub(self.undelivered)
@@ -79,7 +79,7 @@ impl Kernel {
         let ifindex = find(&mut links, &interface)?
             .ok_or_else(|| anyhow::Error::from(SysError::NoInterface(interface.clone())))?
             .ifindex;
-        let mut addresses = Addresses::follow(settings)?;
+        let mut addresses = OwnAddresses::follow(settings)?;
         let [local, others] =
             addresses.of_kernel(settings).with_context(|| netlink("list the local addresses"))?;
         let [local, others, allow] = [&local, &others, &settings.allow].map(|list| pairs(list));
@@ -243,17 +243,17 @@ impl Kernel {
     ///
     /// # Errors
     /// The kernel does not say.
-    pub fn counts(&mut self) -> Result<Counts> {
+    pub fn counts(&mut self) -> Result<KernelCounts> {
         let counters = self.reflector.counters()?;
         let undelivered = self.delivery.undelivered();
-        Ok(Counts { counters, undelivered, interface: [self.lost, self.returned] })
+        Ok(KernelCounts { counters, undelivered, interface: [self.lost, self.returned] })
     }
 
     /// The same at the end: what the last packets came to is waited for.
     ///
     /// # Errors
     /// The kernel does not say.
-    pub fn last_counts(&mut self) -> Result<Counts> {
+    pub fn last_counts(&mut self) -> Result<KernelCounts> {
         let reflected = self.reflector.counters()?.get("reflected");
         if self.ifindex.is_some() {
             self.delivery.settle(reflected);

@@ -63,8 +63,8 @@ impl Default for Settings {
             kernel: false,
             stateless: false,
             allow: Vec::new(),
-            rate_limit: Limit(Some(RateLimit { pps: 250_000, burst: 62_500 })),
-            total_rate_limit: Limit(Some(RateLimit { pps: 1_000_000, burst: 250_000 })),
+            rate_limit: Limit(Some(ReplyRateLimit { pps: 250_000, burst: 62_500 })),
+            total_rate_limit: Limit(Some(ReplyRateLimit { pps: 1_000_000, burst: 250_000 })),
             max_sessions: 65_536,
             session_timeout: 900 * SECOND,
             report_interval: 10 * SECOND,
@@ -130,33 +130,33 @@ impl Settings {
 
 /// A token bucket's settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RateLimit {
+pub struct ReplyRateLimit {
     /// Replies a second.
     pub pps: u64,
     /// Replies that may follow each other at once; by default those of a tenth of a second.
     pub burst: u64,
 }
 
-impl fmt::Display for RateLimit {
+impl fmt::Display for ReplyRateLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.pps, self.burst)
     }
 }
 
-impl FromStr for RateLimit {
+impl FromStr for ReplyRateLimit {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         let (pps, burst) = match text.split_once(':') {
             Some((pps, burst)) => (parse_rate(pps)?, Some(parse_rate(burst)?)),
             None => (parse_rate(text)?, None),
         };
-        Ok(RateLimit { pps, burst: burst.unwrap_or((pps / 10).max(1)) })
+        Ok(ReplyRateLimit { pps, burst: burst.unwrap_or((pps / 10).max(1)) })
     }
 }
 
 /// A limit, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limit(pub Option<RateLimit>);
+pub struct Limit(pub Option<ReplyRateLimit>);
 
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -11,7 +11,7 @@ use sonde_results::rtt::{EndReason, FlowKey, RttFlow, RttKind, RttSample};
 
 /// Which of the three.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dialect {
+pub enum EppingFormat {
     /// One line a sample or flow event, for people.
     Standard,
     /// One array of objects, without blanks and line ends.
@@ -23,7 +23,7 @@ pub enum Dialect {
 /// Writes samples and flow events as text, each a whole record.
 #[derive(Debug)]
 pub struct EppingPrinter {
-    dialect: Dialect,
+    dialect: EppingFormat,
     /// What times are ahead of UTC, ns: ePPing's times are UTC.
     utc_offset: i64,
     /// Whether the array has members already.
@@ -32,7 +32,7 @@ pub struct EppingPrinter {
 
 impl EppingPrinter {
     /// `utc_offset` (ns) is taken off every time.
-    pub fn new(dialect: Dialect, utc_offset: i64) -> EppingPrinter {
+    pub fn new(dialect: EppingFormat, utc_offset: i64) -> EppingPrinter {
         EppingPrinter { dialect, utc_offset, begun: false }
     }
 
@@ -43,7 +43,7 @@ impl EppingPrinter {
 
     /// What comes before the first record.
     pub fn begin(&self, out: &mut String) {
-        if self.dialect == Dialect::Json {
+        if self.dialect == EppingFormat::Json {
             out.push('[');
         }
     }
@@ -66,7 +66,7 @@ impl EppingPrinter {
         let min = if sample.min_rtt_ns == 0 { sample.rtt_ns } else { sample.min_rtt_ns };
         // Writing into a String cannot fail.
         let _ = match self.dialect {
-            Dialect::Standard => writeln!(
+            EppingFormat::Standard => writeln!(
                 out,
                 "{} {} ms {} ms {} {}",
                 Clock(utc),
@@ -75,7 +75,7 @@ impl EppingPrinter {
                 EppingProtocol(sample.flow.protocol),
                 Ends(&sample.flow)
             ),
-            Dialect::Ppviz => writeln!(
+            EppingFormat::Ppviz => writeln!(
                 out,
                 "{} {} {} {}",
                 Decimal { value: utc.max(0) as u64, digits: 9 },
@@ -83,7 +83,7 @@ impl EppingPrinter {
                 Decimal { value: min, digits: 9 },
                 Ends(&sample.flow)
             ),
-            Dialect::Json => {
+            EppingFormat::Json => {
                 self.object(out, utc, &sample.flow);
                 write!(
                     out,
@@ -123,7 +123,7 @@ impl EppingPrinter {
 
     /// What comes after the last record.
     pub fn end(&self, out: &mut String) {
-        if self.dialect == Dialect::Json {
+        if self.dialect == EppingFormat::Json {
             out.push_str("]\n");
         }
     }
@@ -132,15 +132,15 @@ impl EppingPrinter {
         let utc = at_ns.saturating_sub(self.utc_offset);
         let Event { kind, reason, by } = event;
         let _ = match self.dialect {
-            Dialect::Ppviz => Ok(()),
-            Dialect::Standard => writeln!(
+            EppingFormat::Ppviz => Ok(()),
+            EppingFormat::Standard => writeln!(
                 out,
                 "{} {} {} {kind} due to {reason} from {by}",
                 Clock(utc),
                 EppingProtocol(flow.protocol),
                 Ends(flow)
             ),
-            Dialect::Json => {
+            EppingFormat::Json => {
                 self.object(out, utc, flow);
                 write!(
                     out,
@@ -241,7 +241,7 @@ mod tests {
     use super::*;
     use sonde_results::testing::{golden, rtt as sample};
 
-    fn print(dialect: Dialect) -> String {
+    fn print(dialect: EppingFormat) -> String {
         let mut printer = EppingPrinter::new(dialect, 37_000_000_000);
         let mut text = String::new();
         printer.begin(&mut text);
@@ -259,7 +259,7 @@ mod tests {
     fn the_standard_format() {
         golden(
             concat!(env!("CARGO_MANIFEST_DIR"), "/src/rtt/golden/standard.txt"),
-            &print(Dialect::Standard),
+            &print(EppingFormat::Standard),
         );
     }
 
@@ -267,13 +267,13 @@ mod tests {
     fn the_ppviz_format_has_times_and_flows_only() {
         golden(
             concat!(env!("CARGO_MANIFEST_DIR"), "/src/rtt/golden/ppviz.txt"),
-            &print(Dialect::Ppviz),
+            &print(EppingFormat::Ppviz),
         );
     }
 
     #[test]
     fn the_json_format_is_one_array_of_epping_objects() {
-        let text = print(Dialect::Json);
+        let text = print(EppingFormat::Json);
         golden(concat!(env!("CARGO_MANIFEST_DIR"), "/src/rtt/golden/epping.json"), &text);
         let parsed: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap();
         let events = parsed.iter().filter(|o| o.get("flow_event").is_some()).count();
@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn nothing_measured_is_an_empty_array() {
         let mut text = String::new();
-        let printer = EppingPrinter::new(Dialect::Json, 0);
+        let printer = EppingPrinter::new(EppingFormat::Json, 0);
         printer.begin(&mut text);
         printer.end(&mut text);
         assert_eq!(text, "[]\n");

@@ -10,7 +10,7 @@ use super::totals::Totals;
 use crate::running::Running;
 
 /// Round-trip times being measured. Events come in batches, in their order.
-pub type Watching = Running<Vec<Event>, Status, Control>;
+pub type RttWatching = Running<Vec<Event>, Status, Control>;
 
 /// What comes of it. Times are steady, or of a capture its packets', as TAI.
 #[derive(Clone, Debug)]

@@ -12,11 +12,11 @@ use sonde_wire::flow::{LinkType, parse_cut};
 
 use super::about::{About, empty_run};
 use super::control::Control;
-use super::event::Watching;
-use super::out::Out;
+use super::event::RttWatching;
+use super::out::RttOutput;
 use super::settings::{self, Settings};
 use crate::capture_file::{
-    CaptureFiles, First, LOOK_AROUND, NextPiece, Piece, Unread, describe, point,
+    CaptureFiles, CapturePiece, First, LOOK_AROUND, NextPiece, Unread, describe, point,
 };
 use crate::error::RunError;
 use crate::joins::CaptureJoins;
@@ -28,7 +28,7 @@ pub fn start(
     paths: &[PathBuf],
     settings: Settings,
     context: &Context,
-) -> Result<(About, Watching), RunError> {
+) -> Result<(About, RttWatching), RunError> {
     if settings.hook.is_some() || settings.persist || settings.engine.is_some() {
         return Err(RunError::Settings(anyhow!(
             "`engine`, `hook` and `persist` are for interfaces, not files; leave them out"
@@ -42,16 +42,16 @@ pub fn start(
         First::Piece(piece) => Some(piece),
         First::Nothing | First::BrokenOff => None,
     };
-    let name = first.as_ref().map_or("", Piece::file_name).to_owned();
-    let called = first.as_ref().and_then(Piece::interface_name);
-    let time = first.as_ref().and_then(Piece::begin_ns);
+    let name = first.as_ref().map_or("", CapturePiece::file_name).to_owned();
+    let called = first.as_ref().and_then(CapturePiece::interface_name);
+    let time = first.as_ref().and_then(CapturePiece::begin_ns);
     let points = vec![point(&name, called.as_deref(), None)];
     let mut run = empty_run(settings::run_config(&settings), points.clone());
     let offset_ns = i64::from(run.header.host.tai_offset_s) * 1_000_000_000;
     let start = Time::from_nanos(time.map_or(0, |utc| utc.saturating_add(offset_ns)));
     run.header.start_ns = start.as_nanos();
     let about = About { run, group_of: settings::group_of(&config) };
-    let (out, records, status) = Out::new(&settings, points, Some(stop.clone()));
+    let (out, records, status) = RttOutput::new(&settings, points, Some(stop.clone()));
     let several = paths.len() > 1;
     let asked = stop.clone();
     let replay = Replay::new(config, joined, (start, offset_ns), &settings, name, out);
@@ -62,7 +62,7 @@ pub fn start(
 /// The matcher, and where it is in the file's time.
 struct Replay {
     matcher: Matcher,
-    out: Out,
+    out: RttOutput,
     samples: bool,
     tunnels: bool,
     joined: CaptureJoins,
@@ -111,7 +111,7 @@ impl Replay {
         (start, offset_ns): (Time, i64),
         settings: &Settings,
         name: String,
-        out: Out,
+        out: RttOutput,
     ) -> Self {
         Replay {
             matcher: Matcher::new(config),
@@ -137,7 +137,7 @@ impl Replay {
     fn run(
         mut self,
         mut input: CaptureFiles,
-        first: Option<Piece>,
+        first: Option<CapturePiece>,
         several: bool,
         stop: &Stop,
     ) -> Ended {
@@ -177,7 +177,7 @@ impl Replay {
     }
 
     /// False: there is a reason to read no further.
-    fn piece(&mut self, piece: &Piece, stop: &Stop) -> bool {
+    fn piece(&mut self, piece: &CapturePiece, stop: &Stop) -> bool {
         if piece.is_first {
             self.name = piece.file_name().to_owned();
         }

@@ -16,10 +16,10 @@ use sonde_sys::netlink::Link;
 use sonde_sys::promiscuous::Promiscuous;
 
 use super::about::About;
-use super::event::Watching;
+use super::event::RttWatching;
 use super::live;
-use super::out::Out;
-use super::points::{Points, joined};
+use super::out::RttOutput;
+use super::points::{WatchedInterfaces, joined};
 use super::settings::{self, Hook, Settings};
 use super::source::InterfaceWatcher;
 use crate::confined::Uses;
@@ -32,7 +32,7 @@ pub fn start(
     links: Vec<Link>,
     settings: Settings,
     context: &Context,
-) -> Result<(About, Watching), RunError> {
+) -> Result<(About, RttWatching), RunError> {
     let config = settings::config(&settings).map_err(RunError::Settings)?;
     live::check_count(&links)?;
     let pins = settings.persist.then(Pins::make).transpose()?;
@@ -48,7 +48,7 @@ pub fn start(
         Hook::Ingress => RttHook::TcIngress,
     };
     let mut source = Kernel { program, hook, promiscuous: BTreeMap::new() };
-    let mut points = Points::open(&links, joined)?;
+    let mut points = WatchedInterfaces::open(&links, joined)?;
     let described = points.attach(&mut source)?;
     let mut kept = (Vec::new(), None);
     if let Some(pins) = pins {
@@ -98,7 +98,7 @@ impl InterfaceWatcher for Kernel {
         self.promiscuous.remove(&i);
     }
 
-    fn fetch(&mut self, patience_ns: i64, out: &mut Out) -> anyhow::Result<bool> {
+    fn fetch(&mut self, patience_ns: i64, out: &mut RttOutput) -> anyhow::Result<bool> {
         let (out, brought) = (RefCell::new(out), Cell::new(false));
         self.program.poll(
             // Rounded up: the kernel waits in milliseconds.

@@ -14,10 +14,10 @@ use sonde_wire::Time;
 
 use super::about::{About, GroupOf, empty_run};
 use super::control::Control;
-use super::event::Watching;
+use super::event::RttWatching;
 use super::loss::Losses;
-use super::out::Out;
-use super::points::Points;
+use super::out::RttOutput;
+use super::points::WatchedInterfaces;
 use super::settings::{self, Settings};
 use super::source::InterfaceWatcher;
 use crate::confined::Uses;
@@ -38,12 +38,12 @@ pub fn check_count(links: &[Link]) -> Result<(), RunError> {
 /// asked for. It uses `uses` and writes to `writes` from now on; `last` is said at the end.
 pub fn start<S: InterfaceWatcher + 'static>(
     source: S,
-    points: (Points, Vec<RttPoint>),
+    points: (WatchedInterfaces, Vec<RttPoint>),
     settings: Settings,
     config: &Config,
     (uses, writes, last): (Uses, Vec<PathBuf>, Option<String>),
     context: &Context,
-) -> Result<(About, Watching), RunError> {
+) -> Result<(About, RttWatching), RunError> {
     // All is open, and the interfaces are watched; one that is made again is opened again.
     context.opened(&[uses], &writes)?;
     let (points, described) = points;
@@ -53,7 +53,7 @@ pub fn start<S: InterfaceWatcher + 'static>(
     // Whoever sets the clock disturbs no interval; records have UTC as it is then.
     let clock = SteadyClock::new();
     let start = clock.now();
-    let (out, records, status) = Out::new(&settings, described, None);
+    let (out, records, status) = RttOutput::new(&settings, described, None);
     let losses = settings.losses.then(|| OpenFlows { group_of, rest: Instant::now() });
     let stop = context.stop.clone();
     let asked = stop.clone();
@@ -96,8 +96,8 @@ impl Clock for SteadyClock {
 /// State of a run on interfaces.
 struct Watch<S, C> {
     source: S,
-    points: Points,
-    out: Out,
+    points: WatchedInterfaces,
+    out: RttOutput,
     losses: Option<OpenFlows>,
     control: Control,
     clock: C,

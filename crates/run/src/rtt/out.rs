@@ -8,10 +8,10 @@ use super::coverage;
 use super::event::{Event, RttInterval, Status};
 use super::loss::Losses;
 use super::settings::Settings;
-use crate::running::{Ended, Latest, RecordSender, Records, Stop, records};
+use crate::running::{Ended, Latest, RecordReceiver, RecordSender, Stop, records};
 
 /// Hands events on, in batches.
-pub struct Out {
+pub struct RttOutput {
     sender: RecordSender<Vec<Event>>,
     status: Latest<Status>,
     batch: Vec<Event>,
@@ -23,16 +23,16 @@ pub struct Out {
     caveats: CaveatSet,
 }
 
-impl Out {
+impl RttOutput {
     /// Of a run that sees packets at `points`, and what its reader gets.
     pub fn new(
         settings: &Settings,
         points: Vec<RttPoint>,
         waits: Option<Stop>,
-    ) -> (Out, Records<Vec<Event>>, Latest<Status>) {
+    ) -> (RttOutput, RecordReceiver<Vec<Event>>, Latest<Status>) {
         let (sender, receiver) = records(BATCHES);
         let status = Latest::new(Status { points: points.clone(), ..Status::default() });
-        let out = Out {
+        let out = RttOutput {
             sender,
             status: status.clone(),
             batch: Vec::with_capacity(BATCH),
@@ -196,7 +196,7 @@ mod tests {
     use crate::rtt::settings::SampleLimit;
     use crate::running::Next;
 
-    fn interval(out: &mut Out, second: i64, key: u32) {
+    fn interval(out: &mut RttOutput, second: i64, key: u32) {
         let group = RttGroup { key: GroupKey::As(key), ..results::run().groups[0].clone() };
         let counters = [("packets".to_string(), second as u64)].into();
         let so_far = Coverage { counters };
@@ -208,7 +208,7 @@ mod tests {
     fn a_late_reader_misses_samples_but_neither_groups_nor_what_changed() {
         let each = results::run().groups[0].clean.count;
         let settings = Settings { samples: Some(SampleLimit::None), ..Settings::default() };
-        let (mut out, records, _) = Out::new(&settings, Vec::new(), None);
+        let (mut out, records, _) = RttOutput::new(&settings, Vec::new(), None);
         let mut sample = || out.sample(&results::samples()[0]);
         (0..BATCHES * BATCH + 300).for_each(|_| sample());
         for second in 0..3 {
@@ -243,7 +243,7 @@ mod tests {
     fn the_reader_of_a_capture_is_waited_for_until_the_end_is_urgent() {
         let settings = Settings { samples: Some(SampleLimit::None), ..Settings::default() };
         let stop = Stop::default();
-        let (mut out, _records, _) = Out::new(&settings, Vec::new(), Some(stop.clone()));
+        let (mut out, _records, _) = RttOutput::new(&settings, Vec::new(), Some(stop.clone()));
         // Nobody takes anything: this asks for more room than there is, twice.
         stop.hurry();
         (0..(BATCHES + 2) * BATCH).for_each(|_| out.sample(&results::samples()[0]));

@@ -5,7 +5,7 @@ use sonde_results::Caveat;
 use sonde_results::rtt_run::RttPoint;
 use sonde_sys::netlink::{Link, Links, NetlinkEvent, NetlinkWatch};
 
-use super::out::Out;
+use super::out::RttOutput;
 use super::settings::Settings;
 use super::source::InterfaceWatcher;
 use crate::error::RunError;
@@ -13,7 +13,7 @@ use crate::joins;
 use crate::links::netlink;
 
 /// The interfaces, by name: indexes change when one returns.
-pub struct Points {
+pub struct WatchedInterfaces {
     links: Links,
     watch: NetlinkWatch,
     list: Vec<Watched>,
@@ -37,11 +37,11 @@ struct Watched {
     refused: Option<String>,
 }
 
-impl Points {
+impl WatchedInterfaces {
     /// `links` as they are now, some of them joined.
-    pub fn open(links: &[Link], joined: Vec<u8>) -> anyhow::Result<Points> {
+    pub fn open(links: &[Link], joined: Vec<u8>) -> anyhow::Result<WatchedInterfaces> {
         let watched = |l: &Link| Watched { name: l.name.clone(), ifindex: None, refused: None };
-        Ok(Points {
+        Ok(WatchedInterfaces {
             // Before anything is attached, so that no change is missed.
             watch: NetlinkWatch::open()
                 .with_context(|| netlink("follow the kernel's interfaces"))?,
@@ -78,7 +78,7 @@ impl Points {
     pub fn follow(
         &mut self,
         source: &mut impl InterfaceWatcher,
-        out: &mut Out,
+        out: &mut RttOutput,
     ) -> anyhow::Result<()> {
         let events =
             self.watch.poll().with_context(|| netlink("follow the kernel's interfaces"))?;

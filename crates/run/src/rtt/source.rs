@@ -3,7 +3,7 @@
 use sonde_results::rtt::{Coverage, RttFlow, RttGroup};
 use sonde_sys::netlink::Link;
 
-use super::out::Out;
+use super::out::RttOutput;
 
 /// What watches interfaces and finds round-trip times.
 pub trait InterfaceWatcher: Send {
@@ -15,7 +15,7 @@ pub trait InterfaceWatcher: Send {
 
     /// Hands on samples and flows that have ended; may wait `patience_ns` for the first.
     /// Whether it is worth while to let more gather before the next call.
-    fn fetch(&mut self, patience_ns: i64, out: &mut Out) -> anyhow::Result<bool>;
+    fn fetch(&mut self, patience_ns: i64, out: &mut RttOutput) -> anyhow::Result<bool>;
 
     /// The groups with samples since the last call, which was at `start_ns`; now is `end_ns`.
     fn take_groups(&mut self, start_ns: i64, end_ns: i64) -> anyhow::Result<Vec<RttGroup>>;

@@ -13,10 +13,10 @@ use sonde_wire::Time;
 use sonde_wire::flow::{Detail, FlowPacket, LinkType, parse_cut};
 
 use super::about::About;
-use super::event::Watching;
+use super::event::RttWatching;
 use super::live;
-use super::out::Out;
-use super::points::{Points, joined};
+use super::out::RttOutput;
+use super::points::{WatchedInterfaces, joined};
 use super::settings::{self, Settings};
 use super::source::InterfaceWatcher;
 use crate::confined::Uses;
@@ -32,7 +32,7 @@ pub fn start(
     engine: Engine,
     settings: Settings,
     context: &Context,
-) -> Result<(About, Watching), RunError> {
+) -> Result<(About, RttWatching), RunError> {
     let config = settings::config(&settings).map_err(RunError::Settings)?;
     let joined = joined(&links, &settings)?;
     live::check_count(&links)?;
@@ -45,7 +45,7 @@ pub fn start(
         points: Vec::new(),
         swept: Instant::now(),
     };
-    let mut points = Points::open(&links, joined)?;
+    let mut points = WatchedInterfaces::open(&links, joined)?;
     let described = points.attach(&mut source)?;
     let uses = (Uses::Engine(engine), Vec::new(), None);
     live::start(source, (points, described), settings, &config, uses, context)
@@ -172,7 +172,7 @@ impl Watcher {
     }
 
     #[inline]
-    fn drain(&mut self, out: &mut Out) {
+    fn drain(&mut self, out: &mut RttOutput) {
         while let Some(sample) = self.matcher.poll_sample() {
             out.sample(&sample);
         }
@@ -210,7 +210,7 @@ impl InterfaceWatcher for Watcher {
         }
     }
 
-    fn fetch(&mut self, _: i64, out: &mut Out) -> anyhow::Result<bool> {
+    fn fetch(&mut self, _: i64, out: &mut RttOutput) -> anyhow::Result<bool> {
         let mut empty = false;
         for _ in 0..TURNS {
             empty = true;

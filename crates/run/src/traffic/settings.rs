@@ -12,7 +12,7 @@ use sonde_port::Engine;
 use sonde_results::choice;
 
 use crate::change::{Change, restart};
-use crate::flow::settings::FlowKeys;
+use crate::flow::settings::TunnelKeys;
 use crate::{duration, text};
 
 /// What traffic is made. Either [`Settings::out`] or [`Settings::iface`] is given.
@@ -32,7 +32,7 @@ pub struct Settings {
     /// Columns of the truth file.
     pub truth_form: TruthForm,
     /// Which IP header of a tunnel gives the addresses of the truth.
-    pub keys: FlowKeys,
+    pub keys: TunnelKeys,
     /// The same seed and settings give the same file.
     pub seed: u64,
     /// Flows open at once.
@@ -99,7 +99,7 @@ impl Default for Settings {
             engine: Engine::AfPacket,
             truth: None,
             truth_form: TruthForm::Full,
-            keys: FlowKeys::Outer,
+            keys: TunnelKeys::Outer,
             seed: usual.seed,
             flows: usual.flows,
             length: usual.length,
@@ -195,8 +195,8 @@ impl Settings {
             ipv6: self.ipv6,
             encapsulation: self.encapsulation.unwrap_or(defaults.encapsulation),
             keys: match self.keys {
-                FlowKeys::Outer => TruthKeys::Outer,
-                FlowKeys::Inner => TruthKeys::Inner,
+                TunnelKeys::Outer => TruthKeys::Outer,
+                TunnelKeys::Inner => TruthKeys::Inner,
             },
             reorder: self.reorder.unwrap_or(defaults.reorder),
             fragments: self.fragments,

@@ -19,7 +19,7 @@ use sonde_run::flow::{self, IpProtocol};
 use sonde_run::probe::settings::TargetEntry;
 use sonde_run::probe::settings::{RunOptions, StreamOptions};
 use sonde_run::probe::{self, Collected};
-use sonde_run::reflect::{self, ReflectorRecord};
+use sonde_run::reflect::{self, ReflectorReport};
 use sonde_run::rtt;
 use sonde_run::running::{Context, Next, Running};
 
@@ -111,7 +111,7 @@ fn together(net: &Topology) {
 
     // The reflector has answered all of them, in the kernel.
     reflecting.stop();
-    let last: ReflectorRecord = all(&reflecting).pop().unwrap();
+    let last: ReflectorReport = all(&reflecting).pop().unwrap();
     assert!(reflecting.join().failure.is_none());
     assert_eq!(last.reflected, PROBES, "{last:?}");
     assert_eq!(last.kernel.unwrap()["reflected"], PROBES);

@@ -9,7 +9,7 @@ use anyhow::Result;
 use sonde_wire::ipfix::{Header, MessageIter};
 
 use super::segments::{SpoolSegments, Waiting};
-use super::templates::Templates;
+use super::templates::TemplateSets;
 
 /// Messages that wait for the collector, in memory and then on disk.
 pub struct Backlog {
@@ -20,7 +20,7 @@ pub struct Backlog {
     /// Messages at the front of `memory` that were handed out and not yet delivered.
     handed_out: usize,
     /// Of what has left `memory`.
-    templates: Templates,
+    templates: TemplateSets,
     lost: Lost,
     report: Option<String>,
     reported: Option<String>,
@@ -44,7 +44,7 @@ impl Backlog {
             memory: VecDeque::new(),
             memory_bytes: 0,
             handed_out: 0,
-            templates: Templates::default(),
+            templates: TemplateSets::default(),
             lost: Lost::default(),
             report: None,
             reported: None,
@@ -67,7 +67,7 @@ impl Backlog {
             self.lost.messages += 1;
             self.lost.records += records;
             // What comes later may need its templates.
-            let mut templates = Templates::default();
+            let mut templates = TemplateSets::default();
             templates.note(message);
             if let Ok(Header { domain, sequence, export_time, .. }) = Header::parse(message) {
                 let messages = templates.of_domain(domain, sequence, export_time);

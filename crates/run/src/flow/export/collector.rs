@@ -15,8 +15,8 @@ use super::backlog::Backlog;
 use super::pace::MessagePace;
 use super::stream::{ExportStream, PATIENCE};
 use super::tls::Tls;
-use super::{Common, OptionsDue, Output, Tally, protocol};
-use crate::flow::collector_address::{CollectorAddress, Transport};
+use super::{Common, ExportTotals, OptionsDue, Output, protocol};
+use crate::flow::collector_address::{CollectorAddress, CollectorTransport};
 use crate::flow::settings::ExportFormat;
 use crate::running::Stop;
 
@@ -24,7 +24,7 @@ use crate::running::Stop;
 pub fn open(target: &CollectorAddress, common: &Common<'_>) -> Result<Box<dyn Output>> {
     let asked = common.settings;
     match target.transport {
-        Transport::Udp => {
+        CollectorTransport::Udp => {
             let peer = target.resolve()?;
             let socket = Datagrams::connect(peer).with_context(|| {
                 format!("cannot send to {target}; 'ip route get' shows the way there")
@@ -40,11 +40,11 @@ pub fn open(target: &CollectorAddress, common: &Common<'_>) -> Result<Box<dyn Ou
         }
         transport => {
             let export = &asked.export;
-            if transport == Transport::Sctp {
+            if transport == CollectorTransport::Sctp {
                 has_sctp(target.resolve()?).with_context(|| target.to_string())?;
             }
             let tls = match transport {
-                Transport::Tls => Some(Tls::new(&target.host, export)?),
+                CollectorTransport::Tls => Some(TlsClient::new(&target.host, export)?),
                 _ => None,
             };
             let config = common.config(ExportProtocol::Ipfix, STREAM_MESSAGE, false);
@@ -69,7 +69,7 @@ struct Udp {
     exporter: Exporter,
     form: String,
     out: Sending,
-    records: Tally,
+    records: ExportTotals,
     flushed_ns: i64,
     options: OptionsDue,
 }
@@ -134,7 +134,7 @@ impl Udp {
             exporter: Exporter::new(config),
             form,
             out,
-            records: Tally::default(),
+            records: ExportTotals::default(),
             flushed_ns: 0,
             options: OptionsDue::default(),
         }

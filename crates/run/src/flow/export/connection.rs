@@ -10,13 +10,13 @@ use sonde_sys::stream::{abort, connect_sctp, connect_tcp, is_closed, is_silent, 
 use sonde_wire::ipfix::{Header, set_sequence};
 
 use super::segments::Waiting;
-use super::tls::{Tls, TlsSession};
-use crate::flow::collector_address::{CollectorAddress, Transport};
+use super::tls::{TlsClient, TlsSession};
+use crate::flow::collector_address::{CollectorAddress, CollectorTransport};
 
 /// A connection, and what is on its way over it.
 pub struct Connection {
     wire: Wire,
-    transport: Transport,
+    transport: CollectorTransport,
     tls: Option<TlsSession>,
     /// What was put in and not written yet.
     out: Vec<u8>,
@@ -43,12 +43,12 @@ impl Connection {
     /// answers nothing for `patience` counts as dead.
     pub fn open(
         target: &CollectorAddress,
-        tls: Option<&Tls>,
+        tls: Option<&TlsClient>,
         patience: Duration,
     ) -> io::Result<Connection> {
         let peer = target.resolve().map_err(|e| io::Error::other(format!("{e:#}")))?;
         let stream = match target.transport {
-            Transport::Sctp => connect_sctp(peer, CONNECTING)?,
+            CollectorTransport::Sctp => connect_sctp(peer, CONNECTING)?,
             _ => connect_tcp(peer, CONNECTING, patience)?,
         };
         stream.set_write_timeout(Some(CONNECTING))?;
@@ -138,7 +138,7 @@ impl Connection {
 
     /// Octets of the connection that the collector's kernel has acknowledged.
     pub fn acknowledged(&self) -> io::Result<u64> {
-        let left = unacknowledged(&self.wire.stream, self.transport == Transport::Sctp)?;
+        let left = unacknowledged(&self.wire.stream, self.transport == CollectorTransport::Sctp)?;
         Ok(self.wire.octets.saturating_sub(left as u64))
     }
 
@@ -156,7 +156,9 @@ impl Connection {
     pub fn check(&mut self) -> io::Result<()> {
         if !is_closed(&self.wire.stream) {
             // SCTP finds out by itself: heartbeats (RFC 9260, section 8.3).
-            if self.transport != Transport::Sctp && is_silent(&self.wire.stream, self.patience)? {
+            if self.transport != CollectorTransport::Sctp
+                && is_silent(&self.wire.stream, self.patience)?
+            {
                 let text = format!("no answer for {} s", self.patience.as_secs());
                 return Err(io::Error::new(ErrorKind::TimedOut, text));
             }

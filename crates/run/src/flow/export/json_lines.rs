@@ -13,7 +13,7 @@ use super::Output;
 use crate::sink::Sink;
 use crate::whole_file;
 
-pub struct JsonLines {
+pub struct FlowJsonLines {
     /// `None` after the end.
     sink: Option<Sink<Box<dyn Write + Send>>>,
     /// Of the first file.
@@ -30,7 +30,7 @@ pub struct JsonLines {
     unread: bool,
 }
 
-impl JsonLines {
+impl FlowJsonLines {
     /// To the file at `path`; `-` is what `stdout` opens.
     pub fn create(
         path: &Path,
@@ -39,7 +39,7 @@ impl JsonLines {
     ) -> Result<Self> {
         let sink = Sink::create(path, stdout)
             .with_context(|| format!("cannot write {}; choose another path", path.display()))?;
-        Ok(JsonLines {
+        Ok(FlowJsonLines {
             sink: Some(sink),
             path: path.to_owned(),
             index: 1,
@@ -70,7 +70,7 @@ impl JsonLines {
     }
 }
 
-impl Output for JsonLines {
+impl Output for FlowJsonLines {
     fn set_utc_offset(&mut self, ns: i64) {
         self.tai_offset_ns = ns;
     }
@@ -178,7 +178,7 @@ mod tests {
         let folder = Folder::new();
         std::fs::create_dir_all(&folder.0).unwrap();
         let path = folder.0.join("a.jsonl");
-        let mut lines = JsonLines::create(&path, None, 37).unwrap();
+        let mut lines = FlowJsonLines::create(&path, None, 37).unwrap();
         lines.records(&[at(UTC + 37_000_000_000)], 0);
         lines.finish(0, &ExportStats::default());
         let text = std::fs::read_to_string(path).unwrap();

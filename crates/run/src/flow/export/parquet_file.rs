@@ -28,7 +28,7 @@ use crate::whole_file::{self, numbered};
 pub struct ParquetFiles {
     /// The path of the first file.
     path: PathBuf,
-    limits: Limits,
+    limits: FileLimits,
     /// The one that is being written; `None` until there are records for it.
     part: Option<Part>,
     /// When what it holds began to come.
@@ -46,7 +46,7 @@ pub struct ParquetFiles {
 
 /// When a file is closed.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct FileLimits {
     /// Time after which the next file is begun.
     pub every: Duration,
     /// With so many rows, to a row group.
@@ -63,7 +63,7 @@ struct Part {
 impl ParquetFiles {
     /// Begins the first file, which replaces one of that name when it is whole.
     /// Times in it are UTC.
-    pub fn create(path: &Path, tai_offset_s: i32, limits: Limits) -> Result<Self> {
+    pub fn create(path: &Path, tai_offset_s: i32, limits: FileLimits) -> Result<Self> {
         let second = numbered(path, 2);
         if second.exists() {
             bail!(

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail};
 use sonde_wire::ipfix::{HEADER_LEN, Header};
 
-use super::templates::Templates;
+use super::templates::TemplateSets;
 
 /// A message to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,7 +114,7 @@ impl SpoolSegments {
     pub fn append(
         &mut self,
         message: &[u8],
-        templates: &Templates,
+        templates: &TemplateSets,
         handed_out: bool,
     ) -> io::Result<bool> {
         let header = header(message)?;
@@ -199,9 +199,9 @@ impl SpoolSegments {
     }
 
     /// The templates that the next message may need; `None`: it is not on disk.
-    pub fn templates(&mut self) -> Option<Templates> {
+    pub fn templates(&mut self) -> Option<TemplateSets> {
         let segment = self.list.iter().find(|s| s.handed_out < s.length)?;
-        let mut templates = Templates::default();
+        let mut templates = TemplateSets::default();
         let mut at = 0;
         // Those put in at the start, and those that came into use in between.
         let end = segment.skip_repeated(segment.handed_out);
@@ -361,7 +361,7 @@ pub mod tests {
     #[test]
     fn a_segment_that_a_kill_cut_short_is_read_to_its_last_whole_message() {
         let folder = Folder::new();
-        let mut templates = Templates::default();
+        let mut templates = TemplateSets::default();
         templates.note(&template());
         let mut segments = SpoolSegments::open(&folder.0, 1 << 20).unwrap();
         (0..3).for_each(|i| assert!(segments.append(&data(i), &templates, false).unwrap()));

@@ -23,7 +23,7 @@ use sonde_results::flow_run::ExportTotal;
 use super::backlog::Backlog;
 use super::connection::Connection;
 use super::tls::Tls;
-use super::{OptionsDue, Output, Tally};
+use super::{ExportTotals, OptionsDue, Output};
 use crate::flow::collector_address::CollectorAddress;
 use crate::running::Stop;
 
@@ -32,7 +32,7 @@ pub struct ExportStream {
     exporter: Exporter,
     name: String,
     form: String,
-    records: Tally,
+    records: ExportTotals,
     flushed_ns: i64,
     options: OptionsDue,
     shared: Arc<Shared>,
@@ -69,7 +69,7 @@ impl ExportStream {
     /// Begins to connect; what is exported meanwhile waits.
     pub fn open(
         target: CollectorAddress,
-        tls: Option<Tls>,
+        tls: Option<TlsClient>,
         config: Config,
         backlog: Backlog,
         patience: Duration,
@@ -87,7 +87,7 @@ impl ExportStream {
             exporter: Exporter::new(config),
             name,
             form: form.trim().to_string(),
-            records: Tally::default(),
+            records: ExportTotals::default(),
             flushed_ns: 0,
             options: OptionsDue::default(),
             shared,
@@ -228,7 +228,7 @@ impl Output for ExportStream {
 /// The thread that connects to the collector and sends.
 struct Sender {
     target: CollectorAddress,
-    tls: Option<Tls>,
+    tls: Option<TlsClient>,
     shared: Arc<Shared>,
     patience: Duration,
     /// The last failure that was logged.
@@ -244,7 +244,7 @@ struct Sender {
 impl Sender {
     fn new(
         target: CollectorAddress,
-        tls: Option<Tls>,
+        tls: Option<TlsClient>,
         shared: Arc<Shared>,
         patience: Duration,
     ) -> Self {

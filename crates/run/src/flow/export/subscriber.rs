@@ -5,7 +5,7 @@ use sonde_results::flow::FlowRecord;
 use sonde_results::flow_run::ExportTotal;
 
 use super::Output;
-use crate::running::{RecordSender, Records, Stop, records};
+use crate::running::{RecordReceiver, RecordSender, Stop, records};
 
 /// Hands batches of records to the program.
 pub struct Subscriber {
@@ -17,7 +17,7 @@ pub struct Subscriber {
 
 impl Subscriber {
     /// With what the program reads. Times of its records are not UTC.
-    pub fn new(waits: Option<Stop>) -> (Subscriber, Records<Vec<FlowRecord>>) {
+    pub fn new(waits: Option<Stop>) -> (Subscriber, RecordReceiver<Vec<FlowRecord>>) {
         let (sender, receiver) = records(BATCHES);
         (Subscriber { sender, waits, records: 0 }, receiver)
     }

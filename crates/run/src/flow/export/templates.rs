@@ -5,11 +5,11 @@ use sonde_wire::ipfix::{HEADER_LEN, Header, Message};
 
 /// All template sets so far, each once, by observation domain.
 #[derive(Clone, Debug, Default)]
-pub struct Templates {
+pub struct TemplateSets {
     sets: Vec<(u32, Vec<u8>)>,
 }
 
-impl Templates {
+impl TemplateSets {
     /// Notes the template sets of a message that are new.
     pub fn note(&mut self, message: &[u8]) {
         let Ok(message) = Message::new_checked(message) else { return };
@@ -82,7 +82,7 @@ pub mod tests {
 
     #[test]
     fn each_template_is_kept_once_in_its_domain() {
-        let mut templates = Templates::default();
+        let mut templates = TemplateSets::default();
         assert!(templates.all(1).is_empty());
         let other = message(0, 0, &[0, 2, 0, 12, 1, 0, 0, 1, 0, 4, 0, 1]);
         for message in [template(), data(0), template(), other.clone()] {

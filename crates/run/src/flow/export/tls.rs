@@ -15,7 +15,7 @@ use crate::flow::settings::Export;
 
 /// What it takes to make a session with one collector.
 #[derive(Clone)]
-pub struct Tls {
+pub struct TlsClient {
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
 }
@@ -25,9 +25,9 @@ pub struct TlsSession {
     inner: ClientConnection,
 }
 
-impl Tls {
+impl TlsClient {
     /// For the collector `host`, whose certificate must carry that name or address.
-    pub fn new(host: &str, export: &Export) -> Result<Tls> {
+    pub fn new(host: &str, export: &Export) -> Result<TlsClient> {
         let Some(authorities) = &export.tls_ca else {
             bail!("`export.tls_ca`: name the certificates that {host} is trusted by");
         };
@@ -52,7 +52,7 @@ impl Tls {
                      IP address"
             )
         })?;
-        Ok(Tls { config: Arc::new(config), name })
+        Ok(TlsClient { config: Arc::new(config), name })
     }
 
     /// Makes a session over a new connection.

@@ -97,7 +97,7 @@ fn capture(port: Box<dyn Port>, group: Arc<Group<Box<dyn Port>>>) -> CapturePort
 
 fn never() -> Arc<Group<Box<dyn Port>>> {
     let open = || Err(anyhow!("it is not opened again"));
-    Arc::new(Group::new("never0", &Index::new(7.into()), open))
+    Arc::new(Group::new("never0", &SharedIfindex::new(7.into()), open))
 }
 
 fn frames(ports: Vec<CapturePort>, ordered: Option<Ordered>) -> MeterInput {
@@ -181,7 +181,7 @@ fn what_is_kept_to_be_put_in_order_is_metered_at_the_end() {
 fn an_interface_that_vanishes_keeps_its_counts_and_returns_with_another_port() {
     let (a, mut to_a, gone) = wire(3);
     let (next, mut to_next, _) = wire(5);
-    let index = Index::new(7.into());
+    let index = SharedIfindex::new(7.into());
     let (next, opened) = (Mutex::new(Some(next)), Arc::new(AtomicUsize::new(0)));
     let counted = opened.clone();
     let open = move || {
@@ -238,7 +238,7 @@ fn the_thread_that_notices_first_opens_the_ports_of_all() {
         counted.fetch_add(1, Ordering::Relaxed);
         Ok(vec![100, 101, 102])
     };
-    let group = Group::new("many0", &Index::new(9.into()), open);
+    let group = Group::new("many0", &SharedIfindex::new(9.into()), open);
     assert_eq!(group.reopen(1, 9), Some(101));
     assert_eq!(group.reopen(0, 9), Some(100));
     assert_eq!(group.reopen(2, 9), Some(102));

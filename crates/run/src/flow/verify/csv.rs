@@ -11,18 +11,18 @@ use csv::ByteRecord;
 use crate::capture_file::{Octets, octets};
 use crate::running::Stop;
 
-use super::observed::{End, Fields, Half, Observed, name_hash};
+use super::observed::{ComparedFields, End, Half, ObservedFlow, name_hash};
 
 /// The truth, flow by flow.
-pub(super) struct Truth {
+pub(super) struct TruthReader {
     lines: Lines,
     /// Added to all times, ns.
     start_ns: i64,
 }
 
-impl Truth {
+impl TruthReader {
     /// `start_ms` is added to all times.
-    pub fn open(path: &Path, start_ms: i64) -> Result<Truth> {
+    pub fn open(path: &Path, start_ms: i64) -> Result<TruthReader> {
         let lines = Lines::of(octets(path)?, &path.display().to_string())?;
         if lines.columns.is_nfdump {
             return Err(anyhow!(
@@ -30,11 +30,11 @@ impl Truth {
                 path.display()
             ));
         }
-        Ok(Truth { lines, start_ns: start_ms * 1_000_000 })
+        Ok(TruthReader { lines, start_ns: start_ms * 1_000_000 })
     }
 
     /// The next flow; `None` at the end of the file.
-    pub fn next(&mut self) -> Result<Option<Observed>> {
+    pub fn next(&mut self) -> Result<Option<ObservedFlow>> {
         let Some(mut flow) = self.lines.next()? else { return Ok(None) };
         for span in [&mut flow.forward.span, &mut flow.reverse.span, &mut flow.span] {
             *span = span.map(|(a, b)| (a + self.start_ns, b + self.start_ns));
@@ -47,7 +47,7 @@ impl Truth {
 pub(super) fn read(
     octets: Octets,
     name: &str,
-    take: &mut dyn FnMut(&Observed),
+    take: &mut dyn FnMut(&ObservedFlow),
     stop: &Stop,
 ) -> Result<()> {
     let mut lines = Lines::of(octets, name)?;
@@ -175,7 +175,7 @@ impl Lines {
         Ok(Lines { reader, columns, record: ByteRecord::new(), path })
     }
 
-    fn next(&mut self) -> Result<Option<Observed>> {
+    fn next(&mut self) -> Result<Option<ObservedFlow>> {
         if !self
             .reader
             .read_byte_record(&mut self.record)
@@ -198,7 +198,7 @@ impl Lines {
     }
 }
 
-fn flow(columns: &Columns, record: &ByteRecord) -> Option<Observed> {
+fn flow(columns: &Columns, record: &ByteRecord) -> Option<ObservedFlow> {
     let text = |at: Option<usize>| std::str::from_utf8(record.get(at?)?).ok().map(str::trim);
     fn value<T: FromStr>(text: Option<&str>) -> Option<T> {
         text?.parse().ok()
@@ -223,7 +223,7 @@ fn flow(columns: &Columns, record: &ByteRecord) -> Option<Observed> {
         true => text(columns.tcp_flags).map(flag_letters),
         false => value(text(columns.tcp_flags)),
     };
-    let fields = Fields {
+    let fields = ComparedFields {
         tcp_flags: flags.filter(|_| protocol == 6),
         tos: value(text(columns.tos)),
         ttl: value(text(columns.ttl)),
@@ -250,7 +250,7 @@ fn flow(columns: &Columns, record: &ByteRecord) -> Option<Observed> {
     } else {
         whole = Some(span);
     }
-    Some(Observed {
+    Some(ObservedFlow {
         source: End::new(address(columns.source)?, port(columns.source_port)?),
         destination: End::new(address(columns.destination)?, port(columns.destination_port)?),
         protocol,

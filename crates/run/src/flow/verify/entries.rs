@@ -4,12 +4,12 @@
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher as _;
 
-use super::observed::{End, Half, Key, join};
+use super::observed::{BiflowKey, End, Half, join};
 
 /// A flow of the truth, both directions.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Entry {
-    pub key: Key,
+pub(super) struct FlowEntry {
+    pub key: BiflowKey,
     pub sides: [Side; 2],
     /// First and last packet of either direction.
     pub truth_span: (i64, i64),
@@ -68,9 +68,9 @@ impl Sum {
     }
 }
 
-impl Entry {
-    pub fn new(key: Key, truth_span: (i64, i64), next: u32) -> Self {
-        Entry {
+impl FlowEntry {
+    pub fn new(key: BiflowKey, truth_span: (i64, i64), next: u32) -> Self {
+        FlowEntry {
             key,
             sides: Default::default(),
             truth_span,
@@ -94,7 +94,7 @@ pub(super) struct Entries {
     /// What cannot be packed, at the index that its packed one has in `unit_ns`. It stays
     /// here, for records are only added to a flow.
     #[expect(clippy::vec_box, reason = "growing neither copies them nor takes twice the room")]
-    long: Vec<Box<Entry>>,
+    long: Vec<Box<FlowEntry>>,
     /// Heads by the hash of their keys; open addressing.
     index: Vec<Slot>,
     heads: usize,
@@ -131,12 +131,12 @@ impl Entries {
     }
 
     /// The first flow of a key; [`NONE`]: there is none.
-    pub fn head(&self, key: &Key) -> u32 {
+    pub fn head(&self, key: &BiflowKey) -> u32 {
         self.index[self.slot(key, self.hash(key))].head
     }
 
     /// Makes `at` the first of its key.
-    pub fn set_head(&mut self, key: &Key, at: u32) {
+    pub fn set_head(&mut self, key: &BiflowKey, at: u32) {
         let hash = self.hash(key);
         let slot = self.slot(key, hash);
         self.heads += usize::from(self.index[slot].head == NONE);
@@ -159,7 +159,7 @@ impl Entries {
     }
 
     /// Adds a flow. Returns its index.
-    pub fn push(&mut self, entry: &Entry) -> u32 {
+    pub fn push(&mut self, entry: &FlowEntry) -> u32 {
         let at = self.len as u32;
         if self.len.is_multiple_of(PIECE) {
             self.packed.push(Vec::with_capacity(PIECE));
@@ -171,16 +171,16 @@ impl Entries {
     }
 
     /// The flow at an index; `None` for [`NONE`].
-    pub fn get(&self, at: u32) -> Option<Entry> {
+    pub fn get(&self, at: u32) -> Option<FlowEntry> {
         let packed = self.packed.get(at as usize / PIECE)?.get(at as usize % PIECE)?;
         Some(match packed.flags & LONG {
             0 => packed.unpack(),
-            _ => Entry::clone(&self.long[packed.unit_ns as usize]),
+            _ => FlowEntry::clone(&self.long[packed.unit_ns as usize]),
         })
     }
 
     /// Replaces the flow at an index.
-    pub fn set(&mut self, at: u32, entry: &Entry) {
+    pub fn set(&mut self, at: u32, entry: &FlowEntry) {
         let packed = &mut self.packed[at as usize / PIECE][at as usize % PIECE];
         if packed.flags & LONG != 0 {
             // The key is in the packed one, too, for the index.
@@ -195,18 +195,18 @@ impl Entries {
         }
     }
 
-    pub fn change(&mut self, at: u32, change: impl FnOnce(&mut Entry)) {
+    pub fn change(&mut self, at: u32, change: impl FnOnce(&mut FlowEntry)) {
         if let Some(mut entry) = self.get(at) {
             change(&mut entry);
             self.set(at, &entry);
         }
     }
 
-    fn key(&self, at: u32) -> Key {
+    fn key(&self, at: u32) -> BiflowKey {
         self.packed[at as usize / PIECE][at as usize % PIECE].key()
     }
 
-    fn hash(&self, key: &Key) -> u32 {
+    fn hash(&self, key: &BiflowKey) -> u32 {
         self.hasher.hash_one(key) as u32
     }
 
@@ -217,7 +217,7 @@ impl Entries {
     }
 
     /// Where the index has a key, or would.
-    fn slot(&self, key: &Key, hash: u32) -> usize {
+    fn slot(&self, key: &BiflowKey, hash: u32) -> usize {
         let is_it =
             |slot: &Slot| slot.head == NONE || slot.hash == hash && self.key(slot.head) == *key;
         let slot = self.probe(hash).find(|i| is_it(&self.index[*i]));
@@ -285,7 +285,7 @@ impl Packed {
 
     /// `None`: it is out of the ordinary. What is not stored is what unpacking makes of the
     /// rest; if that is not all the same, nothing is packed.
-    fn of(entry: &Entry) -> Option<Packed> {
+    fn of(entry: &FlowEntry) -> Option<Packed> {
         // Found without unpacking: most of what is long.
         if entry.sides.iter().any(|side| side.records > 1) {
             return None;
@@ -316,7 +316,7 @@ impl Packed {
         (packed.unpack() == *entry).then_some(packed)
     }
 
-    fn unpack(&self) -> Entry {
+    fn unpack(&self) -> FlowEntry {
         let has = |flag: u16| self.flags & flag != 0;
         let mut spans = [(0, 0); 2];
         let mut sides = [Side::default(); 2];
@@ -345,7 +345,7 @@ impl Packed {
             (a, b) => a.or(b),
         };
         let seen = both(sides[0].last.span, sides[1].last.span);
-        Entry {
+        FlowEntry {
             key: self.key(),
             sides,
             truth_span: both(own(0), own(1)).unwrap_or(spans[0]),
@@ -360,12 +360,12 @@ impl Packed {
         }
     }
 
-    fn key(&self) -> Key {
+    fn key(&self) -> BiflowKey {
         let end = |i: usize| End { address: self.addresses[i], port: self.ports[i] };
-        Key { ends: [end(0), end(1)], protocol: self.protocol }
+        BiflowKey { ends: [end(0), end(1)], protocol: self.protocol }
     }
 
-    fn set_key(&mut self, key: &Key) {
+    fn set_key(&mut self, key: &BiflowKey) {
         self.addresses = key.ends.map(|end| end.address);
         self.ports = key.ends.map(|end| end.port);
         self.protocol = key.protocol;
@@ -418,7 +418,7 @@ mod tests {
         (count(), count(), span()).prop_map(|(packets, bytes, span)| Sum { packets, bytes, span })
     }
 
-    fn entry() -> impl Strategy<Value = Entry> {
+    fn entry() -> impl Strategy<Value = FlowEntry> {
         let side = || {
             (sum(), sum(), sum(), 0..3u32, 0..2u32, any::<[u8; 2]>()).prop_map(
                 |(truth, seen, last, records, twins, [reason, last_reason])| Side {
@@ -439,8 +439,8 @@ mod tests {
         ([side(), side()], times, rest, any::<([u8; 16], u16, u8)>()).prop_map(
             |(sides, (truth_span, seen_span, base, generation), (unit_ns, next, a, b), key)| {
                 let end = End { address: key.0, port: key.1 };
-                let key = Key { ends: [end, End::default()], protocol: key.2 };
-                Entry {
+                let key = BiflowKey { ends: [end, End::default()], protocol: key.2 };
+                FlowEntry {
                     sides,
                     seen_span,
                     base,
@@ -448,7 +448,7 @@ mod tests {
                     unit_ns,
                     is_head: a,
                     joined: b,
-                    ..Entry::new(key, truth_span, next)
+                    ..FlowEntry::new(key, truth_span, next)
                 }
             },
         )
@@ -466,7 +466,7 @@ mod tests {
                 entries.set(at as u32, entry);
                 prop_assert_eq!(&entries.get(at as u32).unwrap(), entry);
             }
-            let is_long = |e: &Entry| Packed::of(e).is_none();
+            let is_long = |e: &FlowEntry| Packed::of(e).is_none();
             let put = all.iter().zip(all.iter().rev());
             let long = put.filter(|(first, then)| is_long(first) || is_long(then)).count();
             prop_assert_eq!(entries.long.len(), long);
@@ -474,7 +474,7 @@ mod tests {
     }
 
     /// As a record of the meter leaves it, in milliseconds.
-    fn ordinary(n: u64) -> Entry {
+    fn ordinary(n: u64) -> FlowEntry {
         let end = |n: u64| End { address: u128::from(n).to_be_bytes(), port: n as u16 };
         let first = 1_700_000_000_123_456_789 + n as i64;
         let truth = Sum { packets: n, bytes: 1_000 * n, span: Some((first, first + 77_000_000)) };
@@ -482,13 +482,13 @@ mod tests {
         let span = Some((to_ms(first), to_ms(first + 77_000_000)));
         let seen = Sum { span, ..truth };
         let side = Side { truth, seen, last: seen, records: 1, last_reason: 2, ..Side::default() };
-        let key = Key { ends: [end(n), end(n + 1)], protocol: 6 };
-        Entry {
+        let key = BiflowKey { ends: [end(n), end(n + 1)], protocol: 6 };
+        FlowEntry {
             sides: [side; 2],
             base: to_ms(first),
             generation: 1,
             unit_ns: 1_000_000,
-            ..Entry::new(key, (first, first + 77_000_000), NONE)
+            ..FlowEntry::new(key, (first, first + 77_000_000), NONE)
         }
     }
 

@@ -13,7 +13,7 @@ use sonde_sys::udp;
 use sonde_wire::ipfix;
 
 use super::messages::Exporters;
-use super::observed::Observed;
+use super::observed::ObservedFlow;
 use super::settings::Listen;
 use crate::running::{SetOnDrop, Stop};
 
@@ -47,7 +47,7 @@ impl Bound {
         idle_ns: i64,
         stop: &Stop,
         exporters: &mut Exporters,
-        take: &mut dyn FnMut(&Observed),
+        take: &mut dyn FnMut(&ObservedFlow),
     ) -> Result<()> {
         // Bounded: a flood waits in the kernel. What does not fit there is counted, and shows up
         // as gaps in the sequence numbers.
@@ -104,7 +104,7 @@ fn until_idle(
     idle: Duration,
     stop: impl Fn() -> bool,
     exporters: &mut Exporters,
-    take: &mut dyn FnMut(&Observed),
+    take: &mut dyn FnMut(&ObservedFlow),
 ) {
     let mut last: Option<Instant> = None;
     let mut begun = HashSet::new();

@@ -9,7 +9,7 @@ use sonde_meter::export::{Decoded, Decoder};
 use sonde_results::flow::FlowSide;
 use sonde_wire::ipfix::REVERSE;
 
-use super::observed::{End, Half, Observed, name_hash};
+use super::observed::{End, Half, ObservedFlow, name_hash};
 
 #[derive(Default)]
 pub(super) struct Exporters {
@@ -22,7 +22,7 @@ pub(super) struct Exporters {
 
 /// Messages, records and templates that were read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub(super) struct Counters {
+pub(super) struct MessageCounters {
     pub sessions: u64,
     pub messages: u64,
     /// Data records that are flows.
@@ -46,7 +46,7 @@ pub(super) struct Counters {
 
 impl Exporters {
     /// One whole message, of `session`: a file, a connection, or a pair of UDP ends.
-    pub fn message(&mut self, session: u32, data: &[u8], take: &mut dyn FnMut(&Observed)) {
+    pub fn message(&mut self, session: u32, data: &[u8], take: &mut dyn FnMut(&ObservedFlow)) {
         if self.decoders.len() >= MOST_SESSIONS && !self.decoders.contains_key(&session) {
             self.unreadable += 1;
             return;
@@ -71,12 +71,12 @@ impl Exporters {
     }
 
     /// What was read so far.
-    pub fn counters(&self) -> Counters {
-        let mut sum = Counters {
+    pub fn counters(&self) -> MessageCounters {
+        let mut sum = MessageCounters {
             sessions: self.decoders.len() as u64,
             unreadable: self.unreadable,
             dropped: self.dropped,
-            ..Counters::default()
+            ..MessageCounters::default()
         };
         for counters in self.decoders.values().map(Decoder::counters) {
             sum.messages += counters.messages;
@@ -93,10 +93,10 @@ impl Exporters {
 }
 
 /// With only those fields that were exported.
-fn observed(flow: &DecodedFlow<'_>) -> Observed {
+fn observed(flow: &DecodedFlow<'_>) -> ObservedFlow {
     let record = &flow.record;
     let (key, protocol) = (&record.key, record.key.protocol);
-    let mut out = Observed {
+    let mut out = ObservedFlow {
         source: End::new(key.source, key.source_port),
         destination: End::new(key.destination, key.destination_port),
         protocol,
@@ -105,7 +105,7 @@ fn observed(flow: &DecodedFlow<'_>) -> Observed {
         unit_ns: 1_000_000,
         reason: flow.has_end.then_some(record.end as u8),
         exported_ns: Some(flow.exported_ns),
-        ..Observed::default()
+        ..ObservedFlow::default()
     };
     let flags = |side: &FlowSide| (protocol == 6).then_some(side.tcp_flags as u8);
     let sides = [record.forward, record.reverse];

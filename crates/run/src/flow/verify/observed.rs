@@ -27,7 +27,7 @@ impl End {
 
 /// Both ends in an order that does not depend on the direction, and the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Key {
+pub(super) struct BiflowKey {
     pub ends: [End; 2],
     pub protocol: u8,
 }
@@ -38,12 +38,12 @@ pub(super) struct Half {
     pub bytes: u64,
     /// First and last packet of this direction, ns since 1970 UTC, where it is known.
     pub span: Option<(i64, i64)>,
-    pub fields: Fields,
+    pub fields: ComparedFields,
 }
 
 /// Fields besides the key, where they are known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Fields {
+pub(super) struct ComparedFields {
     /// The 8 classic flags.
     pub tcp_flags: Option<u8>,
     pub tos: Option<u8>,
@@ -58,7 +58,7 @@ pub(super) struct Fields {
 
 /// A flow as the exporter's records have it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Observed {
+pub(super) struct ObservedFlow {
     pub source: End,
     pub destination: End,
     pub protocol: u8,
@@ -75,15 +75,15 @@ pub(super) struct Observed {
     pub exported_ns: Option<i64>,
 }
 
-impl Observed {
+impl ObservedFlow {
     /// Its key, and which of the key's ends is the source.
-    pub fn key(&self) -> (Key, usize) {
+    pub fn key(&self) -> (BiflowKey, usize) {
         let ported = matches!(self.protocol, 6 | 17 | 33 | 132 | 136);
         let end = |end: End| End { port: if ported { end.port } else { 0 }, ..end };
         let (source, destination) = (end(self.source), end(self.destination));
         let turned = source > destination;
         let ends = if turned { [destination, source] } else { [source, destination] };
-        (Key { ends, protocol: self.protocol }, usize::from(turned))
+        (BiflowKey { ends, protocol: self.protocol }, usize::from(turned))
     }
 
     /// First and last packet of either direction.
@@ -106,7 +106,7 @@ pub(super) fn name_hash(name: &[u8]) -> u32 {
 }
 
 /// One direction of a key.
-pub(super) struct Directed(pub Key, pub usize);
+pub(super) struct Directed(pub BiflowKey, pub usize);
 
 impl fmt::Display for Directed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

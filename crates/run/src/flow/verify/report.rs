@@ -7,9 +7,9 @@ use serde::Serialize;
 use sonde_results::units::{format_count, format_ns, format_share};
 
 use super::examples::{Difference, Kind};
-use super::messages::Counters;
+use super::messages::MessageCounters;
 use super::segments::Segment;
-use super::settings::{Model, Settings};
+use super::settings::{EvaluationModel, Settings};
 use super::table::Findings;
 
 /// What a comparison of the exports with the truth found.
@@ -30,7 +30,7 @@ pub struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     lateness: Option<Lateness>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    messages: Option<Counters>,
+    messages: Option<MessageCounters>,
     #[serde(skip_serializing_if = "is_zero")]
     intervals_refused: u64,
 }
@@ -54,7 +54,7 @@ struct Lateness {
 }
 
 impl Report {
-    pub(super) fn new(findings: Findings, messages: Counters, settings: &Settings) -> Self {
+    pub(super) fn new(findings: Findings, messages: MessageCounters, settings: &Settings) -> Self {
         let mut differences = findings.differences;
         for (kind, count, text) in [
             (
@@ -83,23 +83,30 @@ impl Report {
             .into_iter()
             .map(|segment| {
                 let relative = segment.differences();
-                let allowed =
-                    if settings.model == Model::Statistical { settings.tolerance } else { 0.0 };
+                let allowed = if settings.model == EvaluationModel::Statistical {
+                    settings.tolerance
+                } else {
+                    0.0
+                };
                 SegmentReport { passes: relative.iter().all(|r| *r <= allowed), relative, segment }
             })
             .collect();
         let sums = segments.iter().all(|s| s.passes) && findings.refused_times == 0;
         let exact = match settings.model {
-            Model::Statistical => sums && differences.iter().all(|d| d.kind != Kind::Late),
-            Model::Precise | Model::Validation => sums && differences.is_empty(),
+            EvaluationModel::Statistical => {
+                sums && differences.iter().all(|d| d.kind != Kind::Late)
+            }
+            EvaluationModel::Precise | EvaluationModel::Validation => {
+                sums && differences.is_empty()
+            }
         };
         let quantile = |q| findings.lateness.quantile(q).unwrap_or(0) as f64 / 1e9;
         Report {
             exact,
             model: match settings.model {
-                Model::Statistical => "statistical",
-                Model::Precise => "precise",
-                Model::Validation => "validation",
+                EvaluationModel::Statistical => "statistical",
+                EvaluationModel::Precise => "precise",
+                EvaluationModel::Validation => "validation",
             },
             directions: findings.directions,
             exact_directions: findings.exact,

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use sonde_wire::prefix::Prefix;
 
-use super::observed::{Directed, Key};
+use super::observed::{BiflowKey, Directed};
 
 /// Sums of the truth and of what was exported.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -35,7 +35,7 @@ impl Segment {
 
 /// All segments that were asked for.
 #[derive(Clone, Debug)]
-pub(super) struct Segments {
+pub(super) struct SegmentSums {
     all: Segment,
     subnets: Vec<((u128, u128), Segment)>,
     every_ns: Option<i64>,
@@ -49,7 +49,7 @@ pub(super) struct Segments {
 pub(super) const TRUTH: usize = 0;
 pub(super) const SEEN: usize = 1;
 
-impl Segments {
+impl SegmentSums {
     pub fn new(subnets: &[Prefix], every_ns: Option<i64>) -> Self {
         let named = |name: String| Segment { name, ..Segment::default() };
         let subnet = |p: &Prefix| {
@@ -58,7 +58,7 @@ impl Segments {
             let mapped = if p.address.is_ipv4() { 0xFFFF << 32 } else { 0 };
             ((mapped | first, mapped | last), named(format!("{}/{}", p.address, p.bits)))
         };
-        Segments {
+        SegmentSums {
             all: named("all".into()),
             subnets: subnets.iter().map(subnet).collect(),
             every_ns,
@@ -71,7 +71,7 @@ impl Segments {
     pub fn add(
         &mut self,
         which: usize,
-        &Directed(Key { ends, .. }, _): &Directed,
+        &Directed(BiflowKey { ends, .. }, _): &Directed,
         first: Option<i64>,
         flows: u64,
         packets: u64,

@@ -31,7 +31,7 @@ pub struct Settings {
     #[schemars(with = "String")]
     pub until_idle: i64,
     /// How strictly the export must agree with the truth.
-    pub model: Model,
+    pub model: EvaluationModel,
     /// The exporter's idle time-out: records so far apart are one flow, rightly split.
     #[serde(with = "duration::option")]
     #[schemars(with = "Option<String>")]
@@ -71,7 +71,7 @@ impl Default for Settings {
             truth: PathBuf::new(),
             listen: None,
             until_idle: 5 * SECOND,
-            model: Model::Precise,
+            model: EvaluationModel::Precise,
             idle: None,
             active: None,
             time_tolerance: 1_000_000,
@@ -129,7 +129,7 @@ impl Settings {
 choice! {
     /// What must agree; each asks for all of the ones before.
     #[derive(PartialOrd, Ord)]
-    pub enum Model {
+    pub enum EvaluationModel {
         /// Packets, bytes and flows together, within --tolerance
         Statistical = "statistical",
         /// Every flow: its packets, bytes and times; no split that no time-out asked for

@@ -12,7 +12,7 @@ use sonde_wire::ipv4::PROTOCOL_UDP;
 
 use super::csv;
 use super::messages::Exporters;
-use super::observed::Observed;
+use super::observed::ObservedFlow;
 use crate::capture_file::{self, CaptureFiles, LOOK_AROUND, NextPiece, describe, octets};
 use crate::running::Stop;
 
@@ -22,7 +22,7 @@ pub(super) fn read(
     path: &Path,
     session: u32,
     exporters: &mut Exporters,
-    take: &mut dyn FnMut(&Observed),
+    take: &mut dyn FnMut(&ObservedFlow),
     stop: &Stop,
 ) -> Result<()> {
     let name = path.display().to_string();
@@ -59,7 +59,7 @@ pub(super) fn messages(
     stream: &mut impl Read,
     session: u32,
     exporters: &mut Exporters,
-    take: &mut dyn FnMut(&Observed),
+    take: &mut dyn FnMut(&ObservedFlow),
     stop: &Stop,
 ) -> std::io::Result<bool> {
     let mut message = vec![0; usize::from(u16::MAX)];
@@ -93,7 +93,7 @@ fn capture(
     mut input: CaptureFiles,
     first_session: u32,
     exporters: &mut Exporters,
-    take: &mut dyn FnMut(&Observed),
+    take: &mut dyn FnMut(&ObservedFlow),
     stop: &Stop,
 ) -> Result<()> {
     let mut sessions = HashMap::new();

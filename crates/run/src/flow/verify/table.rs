@@ -4,14 +4,14 @@
 use sonde_results::Hist;
 use sonde_wire::prefix::Prefix;
 
-use super::entries::{Entries, Entry, NONE, Sum};
+use super::entries::{Entries, FlowEntry, NONE, Sum};
 use super::examples::{Difference, Differences, Kind};
-use super::observed::{Directed, Fields, Half, Key, Observed, join};
-use super::segments::{SEEN, Segment, Segments, TRUTH};
+use super::observed::{BiflowKey, ComparedFields, Directed, Half, ObservedFlow, join};
+use super::segments::{SEEN, Segment, SegmentSums, TRUTH};
 
 /// What is asked for.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Limits {
+pub(super) struct CompareOptions {
     /// The exporter's time-outs, ns.
     pub idle_ns: Option<i64>,
     pub active_ns: Option<i64>,
@@ -26,13 +26,13 @@ pub(super) struct Limits {
 }
 
 /// The truth and what was exported of it.
-pub(super) struct Table {
-    limits: Limits,
+pub(super) struct ComparisonTable {
+    limits: CompareOptions,
     entries: Entries,
     /// Of each entry, where fields are compared.
     fields: Vec<[FieldPair; 2]>,
     differences: Differences,
-    segments: Segments,
+    segments: SegmentSums,
     records: u64,
     lateness: Hist,
 }
@@ -55,15 +55,15 @@ pub(super) struct Findings {
 
 #[derive(Clone, Copy, Default)]
 struct FieldPair {
-    truth: Fields,
-    seen: Fields,
+    truth: ComparedFields,
+    seen: ComparedFields,
 }
 
-impl Table {
-    pub fn new(limits: Limits) -> Self {
-        Table {
+impl ComparisonTable {
+    pub fn new(limits: CompareOptions) -> Self {
+        ComparisonTable {
             differences: Differences::new(limits.show),
-            segments: Segments::new(&limits.subnets, limits.every_ns),
+            segments: SegmentSums::new(&limits.subnets, limits.every_ns),
             entries: Entries::new(),
             fields: Vec::new(),
             records: 0,
@@ -73,7 +73,7 @@ impl Table {
     }
 
     /// One flow, or one direction of it.
-    pub fn add_truth(&mut self, flow: &Observed) {
+    pub fn add_truth(&mut self, flow: &ObservedFlow) {
         let (key, side) = flow.key();
         let span = flow.whole().unwrap_or_default();
         let next = self.entries.head(&key);
@@ -82,7 +82,7 @@ impl Table {
         let at = match other_half.flatten() {
             Some(at) => at,
             None => {
-                let at = self.entries.push(&Entry::new(key, span, next));
+                let at = self.entries.push(&FlowEntry::new(key, span, next));
                 if self.limits.fields {
                     self.fields.push(Default::default());
                 }
@@ -113,7 +113,7 @@ impl Table {
     }
 
     /// Flows of a key, from `at` on, with their indexes.
-    fn chain(&self, mut at: u32) -> impl Iterator<Item = (u32, Entry)> {
+    fn chain(&self, mut at: u32) -> impl Iterator<Item = (u32, FlowEntry)> {
         std::iter::from_fn(move || {
             let entry = self.entries.get(at)?;
             let this = std::mem::replace(&mut at, entry.next);
@@ -124,7 +124,7 @@ impl Table {
     /// Puts flows of the same key in the order of time.
     pub fn truth_is_complete(&mut self) {
         for head in self.entries.heads() {
-            let mut chain: Vec<(u32, Entry)> = self.chain(head).collect();
+            let mut chain: Vec<(u32, FlowEntry)> = self.chain(head).collect();
             if let [(at, entry)] = &mut chain[..] {
                 entry.is_head = true;
                 self.entries.set(*at, entry);
@@ -143,7 +143,7 @@ impl Table {
     }
 
     /// One record of the exporter.
-    pub fn add(&mut self, flow: &Observed) {
+    pub fn add(&mut self, flow: &ObservedFlow) {
         self.records += 1;
         let (key, side) = flow.key();
         let whole = flow.whole();
@@ -212,10 +212,10 @@ impl Table {
     }
 
     /// The flow of `key` that a record of `span` is of: the last one that has begun by then.
-    fn find(&self, key: &Key, span: Option<(i64, i64)>, tolerance: i64) -> Option<u32> {
+    fn find(&self, key: &BiflowKey, span: Option<(i64, i64)>, tolerance: i64) -> Option<u32> {
         let head = Some(self.entries.head(key)).filter(|head| *head != NONE)?;
         let Some((first, _)) = span else { return Some(head) };
-        let begun = |(_, e): &(u32, Entry)| e.truth_span.0 <= first.saturating_add(tolerance);
+        let begun = |(_, e): &(u32, FlowEntry)| e.truth_span.0 <= first.saturating_add(tolerance);
         Some(self.chain(head).take_while(begun).last().map_or(head, |(at, _)| at))
     }
 
@@ -232,7 +232,7 @@ impl Table {
         };
         for at in 0..self.entries.len() as u32 {
             if self.entries.get(at).is_some_and(|entry| entry.is_head) {
-                let chain: Vec<(u32, Entry)> = self.chain(at).collect();
+                let chain: Vec<(u32, FlowEntry)> = self.chain(at).collect();
                 for group in chain.chunk_by(|_, (_, entry)| entry.joined) {
                     self.compare(group, &mut findings);
                 }
@@ -245,7 +245,7 @@ impl Table {
     }
 
     /// Flows that one record covers, mostly a single one.
-    fn compare(&mut self, group: &[(u32, Entry)], findings: &mut Findings) {
+    fn compare(&mut self, group: &[(u32, FlowEntry)], findings: &mut Findings) {
         let key = group[0].1.key;
         let tolerance = group.iter().map(|(_, e)| i64::from(e.unit_ns)).max().unwrap_or(0);
         let tolerance = tolerance.max(self.limits.time_tolerance_ns);
@@ -357,7 +357,7 @@ impl Table {
     }
 }
 
-impl Entry {
+impl FlowEntry {
     /// One direction of one record.
     fn record(
         &mut self,
@@ -365,7 +365,7 @@ impl Entry {
         half: &Half,
         span: Option<(i64, i64)>,
         reason: u8,
-        limits: &Limits,
+        limits: &CompareOptions,
         tolerance: i64,
     ) {
         let this = Sum { packets: half.packets, bytes: half.bytes, span };
@@ -398,7 +398,7 @@ impl Entry {
 }
 
 /// Flags add up, the time to live is the least, the rest is the first record's.
-fn merge(sum: &mut Fields, new: &Fields) {
+fn merge(sum: &mut ComparedFields, new: &ComparedFields) {
     sum.tcp_flags = match (sum.tcp_flags, new.tcp_flags) {
         (Some(a), Some(b)) => Some(a | b),
         (a, b) => a.or(b),

@@ -8,9 +8,9 @@ use sonde_meter::traffic::{Config, FlowGenerator, FlowSideTruth, FlowTruth};
 use sonde_results::flow::{FlowEnd, FlowKey, FlowRecord, FlowSide};
 
 use super::examples::Kind;
-use super::messages::{Counters, Exporters};
-use super::observed::{End, Fields, Half, Observed};
-use super::table::{Findings, Limits, Table};
+use super::messages::{Exporters, MessageCounters};
+use super::observed::{ComparedFields, End, Half, ObservedFlow};
+use super::table::{CompareOptions, ComparisonTable, Findings};
 
 const SEED: u64 = 20_261_123;
 const SECOND: i64 = 1_000_000_000;
@@ -38,10 +38,10 @@ fn truth() -> Vec<FlowTruth> {
 }
 
 fn half(side: &FlowSideTruth, flow: &FlowTruth) -> Half {
-    let fields = Fields {
+    let fields = ComparedFields {
         tcp_flags: (flow.protocol == 6).then_some(side.tcp_flags),
         tos: Some(flow.tos),
-        ..Fields::default()
+        ..ComparedFields::default()
     };
     Half {
         packets: side.packets.into(),
@@ -51,22 +51,22 @@ fn half(side: &FlowSideTruth, flow: &FlowTruth) -> Half {
     }
 }
 
-fn observed(flow: &FlowTruth) -> Observed {
-    Observed {
+fn observed(flow: &FlowTruth) -> ObservedFlow {
+    ObservedFlow {
         source: End::new(flow.source, flow.source_port),
         destination: End::new(flow.destination, flow.destination_port),
         protocol: flow.protocol,
         forward: half(&flow.forward, flow),
         reverse: half(&flow.reverse, flow),
         unit_ns: 1,
-        ..Observed::default()
+        ..ObservedFlow::default()
     }
 }
 
 /// Each direction by itself.
-fn directions(flow: &Observed) -> Vec<Observed> {
-    let forward = Observed { reverse: Half::default(), ..*flow };
-    let reverse = Observed {
+fn directions(flow: &ObservedFlow) -> Vec<ObservedFlow> {
+    let forward = ObservedFlow { reverse: Half::default(), ..*flow };
+    let reverse = ObservedFlow {
         source: flow.destination,
         destination: flow.source,
         forward: flow.reverse,
@@ -77,12 +77,12 @@ fn directions(flow: &Observed) -> Vec<Observed> {
 }
 
 /// Compares records with the truth; `edit` puts the faults in.
-fn judged(limits: Limits, edit: impl FnOnce(&mut Vec<Observed>)) -> Findings {
-    let mut table = Table::new(Limits { show: 3, fields: true, ..limits });
-    let all: Vec<Observed> = truth().iter().map(observed).collect();
+fn judged(limits: CompareOptions, edit: impl FnOnce(&mut Vec<ObservedFlow>)) -> Findings {
+    let mut table = ComparisonTable::new(CompareOptions { show: 3, fields: true, ..limits });
+    let all: Vec<ObservedFlow> = truth().iter().map(observed).collect();
     all.iter().for_each(|flow| table.add_truth(flow));
     table.truth_is_complete();
-    let mut records: Vec<Observed> = all.iter().flat_map(directions).collect();
+    let mut records: Vec<ObservedFlow> = all.iter().flat_map(directions).collect();
     edit(&mut records);
     records.iter().for_each(|record| table.add(record));
     table.finish()
@@ -94,14 +94,14 @@ fn kinds(findings: &Findings) -> Vec<(Kind, u64)> {
 }
 
 /// A record with several packets, not all at the same time.
-fn long(records: &[Observed]) -> usize {
-    let lasts = |r: &Observed| r.forward.span.is_some_and(|(a, b)| b - a > SECOND);
+fn long(records: &[ObservedFlow]) -> usize {
+    let lasts = |r: &ObservedFlow| r.forward.span.is_some_and(|(a, b)| b - a > SECOND);
     let found = records.iter().position(|r| r.forward.packets >= 4 && lasts(r));
     found.expect("there is a long flow")
 }
 
 /// Two halves of a record: what came in the first `share` of its time, and the rest.
-fn cut(record: &Observed) -> (Observed, Observed) {
+fn cut(record: &ObservedFlow) -> (ObservedFlow, ObservedFlow) {
     let (first, last) = record.forward.span.unwrap();
     let (mut a, mut b) = (*record, *record);
     a.forward.packets = 1;
@@ -115,7 +115,7 @@ fn cut(record: &Observed) -> (Observed, Observed) {
 
 #[test]
 fn exact_records_differ_in_nothing() {
-    let findings = judged(Limits::default(), |_| {});
+    let findings = judged(CompareOptions::default(), |_| {});
     assert_eq!(kinds(&findings), []);
     assert_eq!(findings.exact, findings.directions);
     assert!(findings.segments[0].differences().iter().all(|d| *d == 0.0));
@@ -124,8 +124,8 @@ fn exact_records_differ_in_nothing() {
 #[test]
 fn biflow_records_and_records_in_any_order_differ_in_nothing() {
     for whole_times in [false, true] {
-        let findings = judged(Limits::default(), |records| {
-            let mut biflows: Vec<Observed> = truth().iter().map(observed).collect();
+        let findings = judged(CompareOptions::default(), |records| {
+            let mut biflows: Vec<ObservedFlow> = truth().iter().map(observed).collect();
             if whole_times {
                 for flow in &mut biflows {
                     flow.span = flow.whole();
@@ -142,7 +142,7 @@ fn biflow_records_and_records_in_any_order_differ_in_nothing() {
 
 #[test]
 fn a_lost_record_is_missing() {
-    let findings = judged(Limits::default(), |records| {
+    let findings = judged(CompareOptions::default(), |records| {
         records.remove(7);
     });
     assert_eq!(kinds(&findings), [(Kind::Missing, 1)]);
@@ -155,7 +155,7 @@ fn packets_lost_within_a_flow_and_wrong_bytes_are_distinguished_from_surplus() {
     for (packets, bytes, kind) in
         [(-1, 0, Kind::Loss), (0, -1, Kind::Loss), (1, 0, Kind::Surplus), (0, 1, Kind::Surplus)]
     {
-        let findings = judged(Limits::default(), |records| {
+        let findings = judged(CompareOptions::default(), |records| {
             let at = long(records);
             let half = &mut records[at].forward;
             half.packets = half.packets.checked_add_signed(packets).unwrap();
@@ -167,7 +167,7 @@ fn packets_lost_within_a_flow_and_wrong_bytes_are_distinguished_from_surplus() {
 
 #[test]
 fn a_foreign_record_is_unexpected() {
-    let findings = judged(Limits::default(), |records| {
+    let findings = judged(CompareOptions::default(), |records| {
         let mut foreign = records[0];
         foreign.source = End::new("192.0.2.1".parse().unwrap(), 1);
         records.push(foreign);
@@ -178,7 +178,7 @@ fn a_foreign_record_is_unexpected() {
 
 #[test]
 fn a_split_is_named_unless_a_time_out_asked_for_it() {
-    let split = |limits: Limits| {
+    let split = |limits: CompareOptions| {
         judged(limits, |records| {
             let at = long(records);
             let (mut a, b) = cut(&records[at]);
@@ -187,25 +187,25 @@ fn a_split_is_named_unless_a_time_out_asked_for_it() {
             records.push(b);
         })
     };
-    let findings = split(Limits::default());
+    let findings = split(CompareOptions::default());
     assert_eq!(kinds(&findings), [(Kind::Split, 1)]);
     assert!(findings.differences[0].examples[0].contains("lack of resources"));
     // Half of more than a second lies between the beginnings, a sixth between the records.
     for limits in [
-        Limits { active_ns: Some(SECOND / 2), ..Limits::default() },
-        Limits { idle_ns: Some(SECOND / 6), ..Limits::default() },
+        CompareOptions { active_ns: Some(SECOND / 2), ..CompareOptions::default() },
+        CompareOptions { idle_ns: Some(SECOND / 6), ..CompareOptions::default() },
     ] {
         let findings = split(limits);
         assert_eq!(kinds(&findings), []);
         assert_eq!((findings.exact, findings.rightly_split), (findings.directions, 1));
     }
-    let limits = Limits { active_ns: Some(3_600 * SECOND), ..Limits::default() };
+    let limits = CompareOptions { active_ns: Some(3_600 * SECOND), ..CompareOptions::default() };
     assert_eq!(kinds(&split(limits)), [(Kind::Split, 1)]);
 }
 
 #[test]
 fn a_record_sent_twice_is_named_as_such() {
-    let findings = judged(Limits::default(), |records| {
+    let findings = judged(CompareOptions::default(), |records| {
         let twice = records[long(records)];
         records.push(twice);
     });
@@ -214,8 +214,8 @@ fn a_record_sent_twice_is_named_as_such() {
 
 #[test]
 fn flows_joined_into_one_record_are_named() {
-    let mut table = Table::new(Limits { show: 3, ..Limits::default() });
-    let flow = |first: i64, last: i64, packets| Observed {
+    let mut table = ComparisonTable::new(CompareOptions { show: 3, ..CompareOptions::default() });
+    let flow = |first: i64, last: i64, packets| ObservedFlow {
         source: End::new("192.0.2.1".parse().unwrap(), 5_000),
         destination: End::new("192.0.2.2".parse().unwrap(), 80),
         protocol: 6,
@@ -225,7 +225,7 @@ fn flows_joined_into_one_record_are_named() {
             span: Some((first * SECOND, last * SECOND)),
             ..Half::default()
         },
-        ..Observed::default()
+        ..ObservedFlow::default()
     };
     // Not in the order of time.
     for truth in [flow(100, 110, 3), flow(0, 10, 5), flow(50, 60, 4)] {
@@ -242,7 +242,7 @@ fn flows_joined_into_one_record_are_named() {
 #[test]
 fn shifted_times_are_found_beyond_the_tolerance() {
     let shifted = |by: i64, unit_ns| {
-        let limits = Limits { time_tolerance_ns: 1_000_000, ..Limits::default() };
+        let limits = CompareOptions { time_tolerance_ns: 1_000_000, ..CompareOptions::default() };
         judged(limits, |records| {
             let at = long(records);
             let (first, last) = records[at].forward.span.unwrap();
@@ -259,7 +259,7 @@ fn shifted_times_are_found_beyond_the_tolerance() {
 
 #[test]
 fn wrong_fields_are_found_only_where_both_sides_tell_them() {
-    let findings = judged(Limits::default(), |records| {
+    let findings = judged(CompareOptions::default(), |records| {
         let tcp = records.iter().position(|r| r.protocol == 6).unwrap();
         let flags = records[tcp].forward.fields.tcp_flags.unwrap();
         records[tcp].forward.fields.tcp_flags = Some(flags ^ 0x20);
@@ -271,7 +271,7 @@ fn wrong_fields_are_found_only_where_both_sides_tell_them() {
 
 #[test]
 fn late_records_are_found() {
-    let limits = Limits { late_ns: Some(5 * SECOND), ..Limits::default() };
+    let limits = CompareOptions { late_ns: Some(5 * SECOND), ..CompareOptions::default() };
     let findings = judged(limits, |records| {
         for record in records.iter_mut() {
             record.exported_ns = record.whole().map(|(_, last)| last + 4 * SECOND);
@@ -285,10 +285,10 @@ fn late_records_are_found() {
 
 #[test]
 fn sums_are_given_by_prefix_and_by_time() {
-    let limits = Limits {
+    let limits = CompareOptions {
         subnets: vec!["198.18.0.0/15".parse().unwrap(), "2001:2::/48".parse().unwrap()],
         every_ns: Some(2 * SECOND),
-        ..Limits::default()
+        ..CompareOptions::default()
     };
     let findings = judged(limits, |_| {});
     let [all, v4, v6, times @ ..] = &findings.segments[..] else { panic!("too few segments") };
@@ -349,10 +349,14 @@ fn messages(profile: Profile, flows: &[FlowTruth]) -> Vec<Vec<u8>> {
     out
 }
 
-fn judged_messages(flows: &[FlowTruth], messages: &[Vec<u8>]) -> (Findings, Counters) {
-    let limits =
-        Limits { show: 3, time_tolerance_ns: 1_000_000, fields: true, ..Limits::default() };
-    let mut table = Table::new(limits);
+fn judged_messages(flows: &[FlowTruth], messages: &[Vec<u8>]) -> (Findings, MessageCounters) {
+    let limits = CompareOptions {
+        show: 3,
+        time_tolerance_ns: 1_000_000,
+        fields: true,
+        ..CompareOptions::default()
+    };
+    let mut table = ComparisonTable::new(limits);
     flows.iter().map(observed).for_each(|flow| table.add_truth(&flow));
     table.truth_is_complete();
     let mut exporters = Exporters::default();

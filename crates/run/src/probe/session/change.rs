@@ -16,16 +16,16 @@ use super::ports::{
     OpenedPort, check_frames, check_sizes, filter, lane_of, open_ports, with_free_ports,
 };
 use super::routing::find_routes;
-use super::{LEAD, PAGES_A_STREAM, PATIENCE, Session};
+use super::{LEAD, PAGES_A_STREAM, PATIENCE, ProbeSession};
 use crate::probe::event::Changed;
-use crate::probe::targets::{Plan, Target};
+use crate::probe::targets::{StreamPlan, Target};
 use crate::probe::worker::WorkerCommand;
 
 /// Streams that leave by ports that are open, by lane, and ports for the others; by their indices
 /// in a plan.
 type LanesOf = (BTreeMap<usize, Vec<u32>>, Vec<OpenedPort>);
 
-impl Session {
+impl ProbeSession {
     /// Measures to `wanted` from now on. A target that was there before goes on without losing a
     /// probe.
     ///
@@ -133,7 +133,7 @@ impl Session {
     /// further lanes. So no probe leaves by another target's next hop.
     fn start_lanes(
         &mut self,
-        plan: &mut Plan,
+        plan: &mut StreamPlan,
         first: usize,
         opened: Vec<OpenedPort>,
     ) -> Result<(Vec<Caps>, Vec<Lane>)> {
@@ -152,14 +152,14 @@ impl Session {
     }
 
     /// Plans streams to targets, and finds or opens ports for them.
-    fn plan_with_ports(&self, new: &[Target], found: &[Route]) -> Result<(Plan, LanesOf)> {
+    fn plan_with_ports(&self, new: &[Target], found: &[Route]) -> Result<(StreamPlan, LanesOf)> {
         let way = |i: usize| Ok((found[i].source, 0));
         with_free_ports(new, self.run.seed, &self.ports_in_use(), way, |plan| {
             self.open_for(plan, found)
         })
     }
 
-    fn open_for(&self, plan: &Plan, found: &[Route]) -> Result<LanesOf, PortError> {
+    fn open_for(&self, plan: &StreamPlan, found: &[Route]) -> Result<LanesOf, PortError> {
         let mut grown: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
         let mut groups: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         for (i, stream) in plan.streams.iter().enumerate() {

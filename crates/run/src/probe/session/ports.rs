@@ -9,7 +9,7 @@ use sonde_port::{Caps, Engine, Filter, OpenSpec, Port, PortError};
 use sonde_sys::netlink::Route;
 
 use crate::engine::EngineSettings;
-use crate::probe::targets::{self, Plan, Target};
+use crate::probe::targets::{self, StreamPlan, Target};
 
 /// A port that is open.
 pub struct OpenedPort {
@@ -31,8 +31,8 @@ pub fn with_free_ports<T>(
     seed: u64,
     used: &HashMap<IpAddr, HashSet<u16>>,
     route: impl Fn(usize) -> Result<(IpAddr, u16)>,
-    open: impl Fn(&Plan) -> Result<T, PortError>,
-) -> Result<(Plan, T)> {
+    open: impl Fn(&StreamPlan) -> Result<T, PortError>,
+) -> Result<(StreamPlan, T)> {
     let fixed: Vec<u16> = targets.iter().filter_map(|t| t.settings.source_port).collect();
     let mut busy = HashSet::new();
     loop {
@@ -48,7 +48,7 @@ pub fn with_free_ports<T>(
 
 pub fn open_ports(
     engine: &EngineSettings,
-    plan: &Plan,
+    plan: &StreamPlan,
     groups: BTreeMap<u32, Vec<u32>>,
     found: &[Route],
     options: SessionOptions,
@@ -66,7 +66,7 @@ pub fn open_ports(
 
 fn open_spec(
     engine: &EngineSettings,
-    plan: &Plan,
+    plan: &StreamPlan,
     streams: &[u32],
     routes: &[&Route],
     options: SessionOptions,
@@ -148,7 +148,7 @@ pub fn check_sizes(targets: &[Target], found: &[Route], fragment: bool) -> Resul
 }
 
 /// Whether the engine can send every probe.
-pub fn check_frames(caps: &Caps, plan: &Plan, streams: &[u32]) -> Result<()> {
+pub fn check_frames(caps: &Caps, plan: &StreamPlan, streams: &[u32]) -> Result<()> {
     // What VLAN tags take besides is the device's: the sender skips what then does not fit.
     let most = caps.max_frame.saturating_sub(14);
     for &i in streams {

@@ -21,12 +21,12 @@ fn route(targets: &[Target]) -> impl FnMut(usize) -> Result<(IpAddr, u16), Strin
     }
 }
 
-fn planned(host: &str, options: StreamOptions) -> Plan {
+fn planned(host: &str, options: StreamOptions) -> StreamPlan {
     let targets = expand(&[entry(host)], &options, Family::Any, false).unwrap().targets;
     plan(&targets, 7, &HashSet::new(), &HashMap::new(), route(&targets)).unwrap()
 }
 
-fn all_distinct(plan: &Plan) -> bool {
+fn all_distinct(plan: &StreamPlan) -> bool {
     let mut seen = HashSet::new();
     plan.streams.iter().all(|s| seen.insert((s.source, s.destination)))
 }

@@ -8,7 +8,7 @@ use sonde_results::testing::rtt as results;
 
 use super::*;
 use crate::rtt::event::{Event, RttInterval};
-use crate::running::{Next, Records};
+use crate::running::{Next, RecordReceiver};
 
 /// A clock that stands still unless a source waits.
 #[derive(Clone, Default)]
@@ -53,7 +53,7 @@ impl InterfaceWatcher for Scripted {
     fn detach(&mut self, _: u8) {}
 
     /// Waits as long as it may: nothing comes.
-    fn fetch(&mut self, patience_ns: i64, _: &mut Out) -> anyhow::Result<bool> {
+    fn fetch(&mut self, patience_ns: i64, _: &mut RttOutput) -> anyhow::Result<bool> {
         self.packets += 1;
         let now = self.clock.ns.fetch_add(patience_ns, Ordering::Relaxed) + patience_ns;
         let due = self.at.take_if(|(at, _)| now >= *at);
@@ -86,7 +86,7 @@ const SECOND: i64 = 1_000_000_000;
 /// A run of 10.5 s with intervals of 3 s, from time 0 on; what its reader gets.
 fn run(at: Option<(i64, What)>) -> (Ended, Vec<Event>) {
     let settings = Settings { flow_records: true, ..Settings::default() };
-    let (out, records, _) = Out::new(&settings, Vec::new(), None);
+    let (out, records, _) = RttOutput::new(&settings, Vec::new(), None);
     let (clock, control, stop) = (Virtual::default(), Control::default(), Stop::default());
     let source = Scripted {
         clock: clock.clone(),
@@ -95,7 +95,7 @@ fn run(at: Option<(i64, What)>) -> (Ended, Vec<Event>) {
         stop: stop.clone(),
         packets: 0,
     };
-    let points = Points::open(&[], Vec::new()).unwrap();
+    let points = WatchedInterfaces::open(&[], Vec::new()).unwrap();
     let begun = Time::ZERO;
     let mut watch = Watch { source, points, out, losses: None, control, clock, begun };
     let end = Time::from_nanos(10 * SECOND + SECOND / 2);
@@ -105,7 +105,7 @@ fn run(at: Option<(i64, What)>) -> (Ended, Vec<Event>) {
     (ended, read(&records))
 }
 
-fn read(records: &Records<Vec<Event>>) -> Vec<Event> {
+fn read(records: &RecordReceiver<Vec<Event>>) -> Vec<Event> {
     let next = || match records.next(Duration::ZERO) {
         Next::Record(batch) => Some(batch),
         _ => None,

@@ -52,7 +52,7 @@ fn rows(folder: &Folder) -> Vec<i64> {
 fn a_run_that_is_killed_has_lost_its_last_part_at_most() {
     let folder = folder();
     let path = folder.0.join("a.parquet");
-    let limits = Limits { every: Duration::ZERO, rows: u64::MAX };
+    let limits = FileLimits { every: Duration::ZERO, rows: u64::MAX };
     let mut files = ParquetFiles::create(&path, 0, limits).unwrap();
     // Nothing yet, and no empty file for it.
     files.tick(0, &ExportStats::default());
@@ -74,7 +74,7 @@ fn a_run_that_is_killed_has_lost_its_last_part_at_most() {
 fn rows_are_bounded_and_all_are_there_in_the_end() {
     let (folder, short) = (folder(), folder());
     let path = folder.0.join("a.parquet");
-    let mut files = ParquetFiles::create(&path, 0, Limits { every: NEVER, rows: 10 }).unwrap();
+    let mut files = ParquetFiles::create(&path, 0, FileLimits { every: NEVER, rows: 10 }).unwrap();
     for _ in 0..3 {
         files.records(&records(12), 0);
         files.write();
@@ -85,7 +85,7 @@ fn rows_are_bounded_and_all_are_there_in_the_end() {
     assert_eq!((files.lost(), files.total().counters["files"]), (0, 4));
     // A short run is one file, also an empty one.
     let path = short.0.join("b.parquet");
-    let mut files = ParquetFiles::create(&path, 0, Limits { every: NEVER, rows: 10 }).unwrap();
+    let mut files = ParquetFiles::create(&path, 0, FileLimits { every: NEVER, rows: 10 }).unwrap();
     files.finish(0, &ExportStats::default());
     assert_eq!((rows(&short), fs::read_dir(&short.0).unwrap().count()), (vec![0], 1));
 }
@@ -95,7 +95,7 @@ fn rows_are_bounded_and_all_are_there_in_the_end() {
 fn a_part_that_fails_is_lost_and_the_next_is_begun() {
     let folder = folder();
     let path = folder.0.join("a.parquet");
-    let mut files = ParquetFiles::create(&path, 0, Limits { every: NEVER, rows: 1 }).unwrap();
+    let mut files = ParquetFiles::create(&path, 0, FileLimits { every: NEVER, rows: 1 }).unwrap();
     files.records(&records(2), 0);
     files.write();
     // At the path of the next part is something that is no file.
