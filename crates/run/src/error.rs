@@ -1,11 +1,15 @@
-//! Why an instrument does not run.
+//! Why an instrument does not run, and which setting is to blame.
+
+use std::fmt;
+
+use serde::Serialize;
 
 /// Why an instrument does not start, or ended before its time. The message names the next step.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// A setting is wrong, or two do not go together: the same settings fail on every host.
-    #[error("{0:#}")]
-    Settings(anyhow::Error),
+    #[error("{0}")]
+    Settings(SettingsError),
     /// This host does not let it: a privilege, an interface, an engine, a file.
     #[error("{0:#}")]
     Host(anyhow::Error),
@@ -14,9 +18,128 @@ pub enum RunError {
     Unsaved(anyhow::Error),
 }
 
+impl RunError {
+    /// Of settings, from an error that may name no key.
+    pub fn settings(error: impl Into<SettingsError>) -> RunError {
+        RunError::Settings(error.into())
+    }
+}
+
 /// A failure on the way to a measurement is one of this host, unless said otherwise.
 impl From<anyhow::Error> for RunError {
     fn from(error: anyhow::Error) -> RunError {
         RunError::Host(error)
+    }
+}
+
+impl From<SettingsError> for RunError {
+    fn from(error: SettingsError) -> RunError {
+        RunError::Settings(error)
+    }
+}
+
+/// The first thing that is wrong with settings, for people, and which setting it is, for programs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SettingsError {
+    /// The key of the setting, with a dot between a table and its key: `input.workers`. `None`:
+    /// it is not one setting.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// The file in which it stands, as its name was given. `None`: it came from no file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// Line in that file, from 1. `None`: the file as a whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub line: Option<usize>,
+    /// What is wrong, and what to write instead. The whole text: it names file, line and key.
+    pub message: String,
+}
+
+impl SettingsError {
+    /// A value that cannot be. The message is `KEY: why`.
+    pub fn new(key: &str, why: impl fmt::Display) -> SettingsError {
+        SettingsError::of(key, format!("{key}: {why}"))
+    }
+
+    /// The setting `key`, in a message with its own wording.
+    pub fn of(key: &str, message: impl Into<String>) -> SettingsError {
+        SettingsError { key: Some(key.into()), ..SettingsError::from(message.into()) }
+    }
+
+    /// The same with the line where the setting stands, if it came from a file.
+    pub fn at(self, position: Option<&FileLine>) -> SettingsError {
+        let Some(FileLine { file, line }) = position else { return self };
+        let message = format!("{file} line {line}: {}", self.message);
+        SettingsError { file: Some(file.clone()), line: Some(*line), message, ..self }
+    }
+
+    /// The same of one of several alike, which `subject` names.
+    pub fn within(self, subject: impl fmt::Display) -> SettingsError {
+        SettingsError { message: format!("{subject}: {}", self.message), ..self }
+    }
+}
+
+impl fmt::Display for SettingsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for SettingsError {}
+
+impl From<String> for SettingsError {
+    fn from(message: String) -> SettingsError {
+        SettingsError { message, ..SettingsError::default() }
+    }
+}
+
+/// With its causes on one line.
+impl From<anyhow::Error> for SettingsError {
+    fn from(error: anyhow::Error) -> SettingsError {
+        format!("{error:#}").into()
+    }
+}
+
+/// A line of a settings file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileLine {
+    /// The file's name as it was given.
+    pub file: String,
+    /// From 1.
+    pub line: usize,
+}
+
+impl fmt::Display for FileLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} line {}", self.file, self.line)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn key_and_line_are_fields_and_the_text_is_whole() {
+        let wrong = SettingsError::new("input.workers", "1..64");
+        assert_eq!(wrong.key.as_deref(), Some("input.workers"));
+        assert_eq!(RunError::from(wrong.clone()).to_string(), "input.workers: 1..64");
+        let line = FileLine { file: "t.toml".into(), line: 7 };
+        let at = SettingsError::of("stream.size", "size 20 is too short").at(Some(&line));
+        assert_eq!((at.file.as_deref(), at.line), (Some("t.toml"), Some(7)));
+        assert_eq!(at.to_string(), "t.toml line 7: size 20 is too short");
+        assert_eq!(wrong.clone().at(None), wrong);
+        let of_target = SettingsError::new("interval", "0").within("target a");
+        assert_eq!(of_target.to_string(), "target a: interval: 0");
+        assert_eq!(of_target.key.as_deref(), Some("interval"));
+    }
+
+    #[test]
+    fn a_program_gets_the_same() {
+        let wrong = SettingsError::new("out", "name a file");
+        let json = serde_json::to_string(&wrong).unwrap();
+        assert_eq!(json, r#"{"key":"out","message":"out: name a file"}"#);
+        let causes = anyhow::anyhow!("no such file").context("cannot read p");
+        assert_eq!(SettingsError::from(causes).message, "cannot read p: no such file");
     }
 }

@@ -25,8 +25,6 @@ mod status;
 mod top_talkers;
 pub mod verify;
 
-use anyhow::anyhow;
-
 pub use self::collector_address::{CollectorAddress, CollectorTransport};
 pub use self::control::Control;
 pub use self::largest::bytes;
@@ -43,7 +41,7 @@ use crate::sources::{Source, source};
 /// # Errors
 /// Settings that cannot be; no such interface, file or collector; what the kernel refuses.
 pub fn start(settings: Settings, context: &Context) -> Result<FlowMetering, RunError> {
-    settings.check().map_err(|why| RunError::Settings(anyhow!(why)))?;
+    settings.check()?;
     match source(&settings.sources)? {
         Source::Files(paths) => file::start(&paths, settings, context),
         Source::Interfaces(links) => live::start(links, settings, context),

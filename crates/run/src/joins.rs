@@ -6,7 +6,7 @@ pub mod ordered;
 use std::fmt;
 use std::str::FromStr;
 
-use anyhow::{Result, anyhow};
+use crate::error::SettingsError;
 
 /// What `--join` takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl FromStr for Join {
 
 /// For each interface the index of its observation point: its own, or the lowest of those
 /// that it is joined with.
-pub fn joined_points(joins: &[Join], names: &[String]) -> Result<Vec<u8>> {
+pub fn joined_points(joins: &[Join], names: &[String]) -> Result<Vec<u8>, SettingsError> {
     let mut points: Vec<u8> = (0..names.len()).map(|i| i as u8).collect();
     for join in joins {
         let joined: Vec<u8> = match join {
@@ -51,10 +51,11 @@ pub fn joined_points(joins: &[Join], names: &[String]) -> Result<Vec<u8>> {
                 let point = |name: &String| {
                     let i = names.iter().position(|n| n == name);
                     i.map(|i| points[i]).ok_or_else(|| {
-                        anyhow!("`join`: {name} is not among the interfaces {}", names.join(", "))
+                        let all = names.join(", ");
+                        wrong(format!("{name} is not among the interfaces {all}"))
                     })
                 };
-                these.iter().map(point).collect::<Result<_>>()?
+                these.iter().map(point).collect::<Result<_, _>>()?
             }
         };
         let lowest = joined.iter().min().copied().unwrap_or(0);
@@ -77,7 +78,7 @@ pub struct CaptureJoins {
 
 impl CaptureJoins {
     /// What `join` says of a capture.
-    pub fn new(joins: &[Join]) -> Result<CaptureJoins> {
+    pub fn new(joins: &[Join]) -> Result<CaptureJoins, SettingsError> {
         let mut joined = CaptureJoins::default();
         for join in joins {
             let Join::These(these) = join else {
@@ -86,12 +87,12 @@ impl CaptureJoins {
             };
             let index = |text: &String| {
                 text.parse().map_err(|_| {
-                    anyhow!(
-                        "`join`: in a capture interfaces have numbers, from 0 on; {text} is none"
-                    )
+                    wrong(format!(
+                        "in a capture interfaces have numbers, from 0 on; {text} is none"
+                    ))
                 })
             };
-            joined.lists.push(these.iter().map(index).collect::<Result<_>>()?);
+            joined.lists.push(these.iter().map(index).collect::<Result<_, _>>()?);
         }
         Ok(joined)
     }
@@ -104,6 +105,10 @@ impl CaptureJoins {
         let list = self.lists.iter().find(|list| list.contains(&index));
         list.and_then(|list| list.iter().min().copied()).unwrap_or(index)
     }
+}
+
+fn wrong(why: String) -> SettingsError {
+    SettingsError::of("join", format!("`join`: {why}"))
 }
 
 /// Adds to `how` the interface that the `i`th one is joined with.
@@ -137,7 +142,9 @@ mod tests {
             assert_eq!(joined_points(&joins(given), &names).unwrap(), want, "{given:?}");
             assert_eq!(any(&want), !given.is_empty());
         }
-        let error = joined_points(&joins(&["a,x"]), &names).unwrap_err().to_string();
+        let error = joined_points(&joins(&["a,x"]), &names).unwrap_err();
+        assert_eq!(error.key.as_deref(), Some("join"));
+        let error = error.to_string();
         assert!(error.contains("x is not among the interfaces a, b, c, d, e"), "{error}");
         let mut how = String::from("tcx");
         describe(&mut how, 3, &[0, 1, 2, 1, 4], &names);

@@ -23,7 +23,6 @@ use std::net::IpAddr;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use anyhow::anyhow;
 pub use sonde_meter::stamp::{Delays, Fate, Sample};
 pub use sonde_port::icmp::{IcmpError, IcmpKind};
 use sonde_results::run::Health;
@@ -51,11 +50,11 @@ pub type Probe = Running<Event, Status, Control>;
 /// # Errors
 /// Settings that cannot be; no target that can be measured; an engine that cannot be opened.
 pub fn start(settings: Settings, context: &Context) -> Result<(About, Probe), RunError> {
-    settings.check().map_err(|why| RunError::Settings(anyhow!(why)))?;
+    settings.check()?;
     let run = settings.run.clone().resolve();
     let Settings { targets: entries, stream, family, all_addresses, engine, .. } = &settings;
-    let expanded = targets::expand(entries, stream, *family, *all_addresses);
-    let Expanded { targets, mut left_out } = expanded.map_err(RunError::Settings)?;
+    let Expanded { targets, mut left_out } =
+        targets::expand(entries, stream, *family, *all_addresses)?;
     let names = names_of(&targets, &left_out);
     let options =
         session::SessionOptions { samples: settings.samples, fragment: settings.fragment };

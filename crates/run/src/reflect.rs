@@ -61,7 +61,7 @@ pub struct ReflectorReport {
 /// Settings that do not go together; no such address or interface; an engine that cannot be
 /// opened.
 pub fn start(settings: Settings, context: &Context) -> Result<(String, Reflecting), RunError> {
-    settings.check().map_err(|why| RunError::Settings(anyhow!(why)))?;
+    settings.check()?;
     let spec = addresses::spec(&settings)?;
     let clock = clock::clock_state();
     let kernel = settings.kernel.then(|| Kernel::attach(&settings, clock)).transpose()?;
@@ -71,7 +71,7 @@ pub fn start(settings: Settings, context: &Context) -> Result<(String, Reflectin
     let no_senders = addresses.no_senders()?;
     let config = ReflectorConfig { no_senders, ..config(&settings, clock) };
     let reflector =
-        Reflector::new(&config, port.now()).map_err(|e| RunError::Settings(e.into()))?;
+        Reflector::new(&config, port.now()).map_err(|e| RunError::settings(e.to_string()))?;
     let mut uses = vec![Uses::Engine(settings.engine.engine)];
     uses.extend(settings.kernel.then_some(Uses::Program));
     context.opened(&uses, &[])?;

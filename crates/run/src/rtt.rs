@@ -23,8 +23,6 @@ mod source;
 mod totals;
 mod watcher;
 
-use anyhow::anyhow;
-
 pub use self::about::{About, GroupOf};
 pub use self::collected::Collected;
 pub use self::control::Control;
@@ -41,7 +39,7 @@ use crate::sources::{Source, source};
 /// # Errors
 /// Settings that cannot be; no such interface or file; what the kernel refuses.
 pub fn start(settings: Settings, context: &Context) -> Result<(About, RttWatching), RunError> {
-    settings.check().map_err(|why| RunError::Settings(anyhow!(why)))?;
+    settings.check()?;
     match source(&settings.sources)? {
         Source::Files(paths) => file::start(&paths, settings, context),
         Source::Interfaces(links) => match settings.engine {

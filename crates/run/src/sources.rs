@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, anyhow};
 use sonde_sys::netlink::{Link, Links};
 
-use crate::error::RunError;
+use crate::error::{RunError, SettingsError};
 use crate::links::netlink;
 
 /// Where packets come from.
@@ -28,15 +28,11 @@ pub fn source(names: &[String]) -> Result<Source, RunError> {
     for name in names {
         match all.iter().find(|l| l.name == *name) {
             Some(link) if links.iter().any(|l| l.ifindex == link.ifindex) => {
-                return Err(RunError::Settings(anyhow!(
-                    "interface {name} is named twice; name it once"
-                )));
+                return Err(wrong(format!("interface {name} is named twice; name it once")));
             }
             Some(link) => links.push(link.clone()),
             None if name == "-" && files.iter().any(|f| f.as_os_str() == "-") => {
-                return Err(RunError::Settings(anyhow!(
-                    "standard input (-) is named twice; name it once"
-                )));
+                return Err(wrong("standard input (-) is named twice; name it once".into()));
             }
             None if name == "-" || Path::new(name).exists() => files.push(name.into()),
             None => {
@@ -48,7 +44,7 @@ pub fn source(names: &[String]) -> Result<Source, RunError> {
         }
     }
     match (links.first(), files.first()) {
-        (Some(link), Some(file)) => Err(RunError::Settings(anyhow!(
+        (Some(link), Some(file)) => Err(wrong(format!(
             "{} is a file and {} an interface: give files alone, or interfaces",
             file.display(),
             link.name
@@ -56,4 +52,8 @@ pub fn source(names: &[String]) -> Result<Source, RunError> {
         (None, _) => Ok(Source::Files(files)),
         _ => Ok(Source::Interfaces(links)),
     }
+}
+
+fn wrong(message: String) -> RunError {
+    SettingsError::of("sources", message).into()
 }

@@ -1,6 +1,5 @@
 //! TOML files, read by serde: errors name the file, the line and the key.
 
-use std::fmt;
 use std::ops::Range;
 use std::path::Path;
 
@@ -8,6 +7,8 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use toml::de::{DeTable, DeValue};
+
+use crate::error::{FileLine, SettingsError};
 
 /// A file's text, for messages that name a line.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -19,40 +20,18 @@ pub struct TomlText {
     pub text: String,
 }
 
-/// What is wrong with a file, and where.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Error {
-    /// The file's name as it was given.
-    pub file: String,
-    /// Line, from 1; `None`: the file as a whole.
-    pub line: Option<usize>,
-    /// What is wrong, with the key's name, and what to write instead.
-    pub message: String,
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.line {
-            Some(line) => write!(f, "{} line {line}: {}", self.file, self.message),
-            None => write!(f, "{}: {}", self.file, self.message),
-        }
-    }
-}
-
-impl std::error::Error for Error {}
-
 impl TomlText {
     /// Reads the file; `advice` is for who has none.
     ///
     /// # Errors
     /// It cannot be read.
-    pub fn read(path: &Path, advice: &str) -> Result<TomlText, Error> {
+    pub fn read(path: &Path, advice: &str) -> Result<TomlText, SettingsError> {
         let file = path.display().to_string();
         match std::fs::read_to_string(path) {
             Ok(text) => Ok(TomlText { file, text }),
             Err(e) => {
-                let message = format!("cannot be read: {e}; {advice}");
-                Err(Error { file, line: None, message })
+                let why = format!("cannot be read: {e}; {advice}");
+                Err(TomlText { file, text: String::new() }.whole(why))
             }
         }
     }
@@ -61,28 +40,30 @@ impl TomlText {
     ///
     /// # Errors
     /// No TOML, or not what `T` takes.
-    pub fn parse<T: DeserializeOwned>(&self) -> Result<T, Error> {
+    pub fn parse<T: DeserializeOwned>(&self) -> Result<T, SettingsError> {
         toml::from_str(&self.text).map_err(|e| {
             let message = e.message().trim().replace('\n', ", ");
             let Some(span) = e.span() else { return self.whole(message) };
-            let message = match DeTable::parse(&self.text) {
-                Ok(table) => describe(&message, find(table.get_ref(), span.start)),
-                // It is no TOML.
-                Err(_) => message,
-            };
-            self.error(span, message)
+            let Ok(table) = DeTable::parse(&self.text) else { return self.error(span, message) };
+            let at = find(table.get_ref(), span.start);
+            let missing = message.strip_prefix("missing field ").map(|name| name.trim_matches('`'));
+            let key = at.path(missing);
+            SettingsError { key, ..self.error(span, describe(&message, at)) }
         })
     }
 
-    /// An error at this position of the text.
-    pub fn error(&self, at: Range<usize>, message: impl Into<String>) -> Error {
-        let line = Some(self.line(at.start));
-        Error { file: self.file.clone(), line, message: message.into() }
+    /// An error at this position of the text, with the key that stands there.
+    pub fn error(&self, at: Range<usize>, why: impl Into<String>) -> SettingsError {
+        let line = FileLine { file: self.file.clone(), line: self.line(at.start) };
+        let table = DeTable::parse(&self.text).ok();
+        let key = table.and_then(|table| find(table.get_ref(), at.start).path(None));
+        SettingsError { key, ..SettingsError::from(why.into()).at(Some(&line)) }
     }
 
     /// An error of the file as a whole.
-    pub fn whole(&self, message: impl Into<String>) -> Error {
-        Error { file: self.file.clone(), line: None, message: message.into() }
+    pub fn whole(&self, why: impl Into<String>) -> SettingsError {
+        let error = SettingsError::from(why.into()).within(&self.file);
+        SettingsError { file: Some(self.file.clone()), ..error }
     }
 
     /// The line of an octet of the text, from 1.
@@ -99,6 +80,21 @@ struct KeyPosition<'a> {
     table: String,
     /// The key has a table's name: [`KeyPosition::table`] is where that stands.
     names: Option<String>,
+}
+
+impl KeyPosition<'_> {
+    /// The key with its table before it, "bed.cpus". `missing`: one that is not there.
+    fn path(&self, missing: Option<&str>) -> Option<String> {
+        let table = match (missing, &self.names) {
+            (Some(_), Some(table)) => table.trim_matches(['[', ']']),
+            _ => self.table.trim_matches(['[', ']']),
+        };
+        match (table, missing.unwrap_or(self.key)) {
+            (_, "") => None,
+            ("", key) => Some(key.to_owned()),
+            (table, key) => Some(format!("{table}.{key}")),
+        }
+    }
 }
 
 /// What stands at `offset`; the top if nothing does.
@@ -221,33 +217,60 @@ mod tests {
 
     #[test]
     fn line_and_key_are_named_wherever_they_stand() {
-        for (text, message) in [
-            ("titel = 'x'", "f line 1: unknown key 'titel'; did you mean 'title'?"),
+        for (text, message, key) in [
+            ("titel = 'x'", "f line 1: unknown key 'titel'; did you mean 'title'?", "titel"),
             (
                 "title = 'x'\ncolour = 1",
                 "f line 2: unknown key 'colour'; there are title, bed, port",
+                "colour",
             ),
-            ("\n\n", "f line 1: there is no 'title'"),
-            ("title = 1", "f line 1: title must be a string, not integer `1`"),
+            ("\n\n", "f line 1: there is no 'title'", "title"),
+            ("title = 1", "f line 1: title must be a string, not integer `1`", "title"),
             (
                 "title = 'x'\n[bed]\ncpu = 1",
                 "f line 3: unknown key 'cpu' in [bed]; did you mean 'cpus'?",
+                "bed.cpu",
             ),
-            ("title = 'x'\n[bed]\n", "f line 2: this [bed] has no 'cpus'"),
+            ("title = 'x'\n[bed]\n", "f line 2: this [bed] has no 'cpus'", "bed.cpus"),
             (
                 "title = 'x'\n[[port]]\ncpus = []\n[[port]]\n",
                 "f line 4: this [[port]] has no 'cpus'",
+                "port.cpus",
             ),
-            ("title = 'x'\n[port]\ncpus = []", "f line 2: port must be written as [[port]]"),
-            ("title = 'x'\nbed.cpus = [1,\n 'a']", "f line 3: cpus must be u8, not string \"a\""),
+            (
+                "title = 'x'\n[port]\ncpus = []",
+                "f line 2: port must be written as [[port]]",
+                "port",
+            ),
+            (
+                "title = 'x'\nbed.cpus = [1,\n 'a']",
+                "f line 3: cpus must be u8, not string \"a\"",
+                "bed.cpus",
+            ),
             (
                 "title = 'x'\n[[port]]\ncpus = [256]",
                 "f line 3: cpus: invalid value: integer `256`, expected u8",
+                "port.cpus",
             ),
         ] {
             let source = TomlText { file: "f".into(), text: text.into() };
-            assert_eq!(source.parse::<Top>().unwrap_err().to_string(), message, "{text}");
+            let error = source.parse::<Top>().unwrap_err();
+            assert_eq!(error.to_string(), message, "{text}");
+            assert_eq!(error.key.as_deref(), Some(key), "{text}");
+            let named = format!("f line {}: ", error.line.unwrap());
+            assert!(message.starts_with(&named) && error.file.as_deref() == Some("f"), "{text}");
         }
+    }
+
+    #[test]
+    fn an_error_at_a_position_has_the_key_that_stands_there() {
+        let source = TomlText { file: "f".into(), text: "title = 'x'\n[bed]\ncpus = []".into() };
+        let error = source.error(18..22, "too few");
+        assert_eq!((error.key.as_deref(), error.line), (Some("bed.cpus"), Some(3)));
+        assert_eq!(error.to_string(), "f line 3: too few");
+        let whole = source.whole("is empty");
+        assert_eq!((whole.key, whole.line), (None, None));
+        assert_eq!(whole.message, "f: is empty");
     }
 
     proptest! {

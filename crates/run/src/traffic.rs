@@ -7,7 +7,6 @@ mod truth;
 
 use std::collections::BTreeMap;
 
-use anyhow::anyhow;
 use serde::Serialize;
 use sonde_meter::traffic::FlowGenerator;
 pub use sonde_meter::traffic::{
@@ -18,7 +17,7 @@ use sonde_port::Port;
 use self::pcap::PcapFile;
 pub use self::settings::{Resolution, Settings, TruthForm};
 use self::truth::TruthFile;
-use crate::error::RunError;
+use crate::error::{RunError, SettingsError};
 use crate::running::{Context, Ended, Latest, Running, Stop, records};
 
 /// Traffic being made. Its one record is what was made, whole; its state is the same so far.
@@ -50,16 +49,16 @@ pub struct TrafficReport {
 /// # Errors
 /// Settings that cannot be; a file or a port that cannot be opened.
 pub fn start(settings: Settings, context: &Context) -> Result<Making, RunError> {
-    settings.check().map_err(|why| RunError::Settings(anyhow!(why)))?;
+    settings.check()?;
     let config = settings.config();
     let longest = config.longest_frame();
-    let generator = FlowGenerator::new(config).map_err(|e| RunError::Settings(e.into()))?;
+    let generator = FlowGenerator::new(config).map_err(|e| RunError::settings(e.to_string()))?;
     let mut truth = TruthFile::create(settings.truth.as_deref(), settings.truth_form)?;
     let output = match (&settings.out, &settings.iface) {
         (Some(path), None) => Output::File(PcapFile::create(path, settings.resolution, longest)?),
         (None, Some(iface)) => Output::Port(live::open(iface, settings.engine, longest)?),
         // Checked above.
-        _ => return Err(RunError::Settings(anyhow!("out: name a file or an interface"))),
+        _ => return Err(SettingsError::new("out", "name a file or an interface").into()),
     };
     let (sender, receiver) = records(1);
     let status = Latest::new(TrafficReport::default());

@@ -15,7 +15,7 @@ mod settings;
 use std::net::SocketAddr;
 use std::time::SystemTime;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::Context as _;
 use serde::Serialize;
 use sonde_run::confined::Uses;
 use sonde_run::error::RunError;
@@ -66,7 +66,7 @@ pub struct Status {
 /// # Errors
 /// Certificates that are not good, an address that cannot be listened on.
 pub fn start(settings: Settings, context: &Context) -> Result<(About, Serving), RunError> {
-    settings.check().map_err(|why| RunError::Settings(anyhow!(why)))?;
+    settings.check()?;
     let Settings { listen, cert, key, ca, allow } = &settings;
     let tls = tls::server(cert, key, Some(ca))?;
     tls::fit(cert, ca, Role::Agent, SystemTime::now())?;

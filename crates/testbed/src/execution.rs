@@ -35,9 +35,9 @@ use super::{checks, layers, outcome};
 /// # Errors
 /// A plan that is wrong; a folder that holds something else, or that another process is adding to.
 pub fn start(settings: Settings, context: &Context) -> Result<(About, Benchmarking), RunError> {
-    let expanded = expand(&settings.plan).map_err(|e| RunError::Settings(e.into()))?;
+    let expanded = expand(&settings.plan)?;
     let head = head(&settings.plan, &expanded, &context.invocation);
-    let (store, run) = Store::open(&settings.out, head).map_err(RunError::Settings)?;
+    let (store, run) = Store::open(&settings.out, head).map_err(RunError::settings)?;
     let planned = expanded.cases.len();
     let mut execution = Execution {
         expanded: Arc::new(expanded),

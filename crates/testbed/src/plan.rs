@@ -18,7 +18,8 @@ use toml::Spanned;
 use crate::procedures::ProcedureKeys;
 
 pub use crate::plan_values::{FrameSizes, IntendedLoad, Ns, Prefixes, Rate, Threshold};
-pub use sonde_run::toml_file::{Error as PlanError, TomlText};
+pub use sonde_run::error::SettingsError as PlanError;
+pub use sonde_run::toml_file::TomlText;
 
 /// A plan.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]

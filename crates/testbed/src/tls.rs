@@ -27,7 +27,7 @@ pub enum Role {
 /// # Errors
 /// Files that cannot be read or do not belong together.
 pub fn server(cert: &Path, key: &Path, ca: Option<&Path>) -> Result<ServerConfig, RunError> {
-    server_config(cert, key, ca).map_err(RunError::Settings)
+    server_config(cert, key, ca).map_err(RunError::settings)
 }
 
 fn server_config(cert: &Path, key: &Path, ca: Option<&Path>) -> Result<ServerConfig> {
@@ -59,7 +59,7 @@ fn server_config(cert: &Path, key: &Path, ca: Option<&Path>) -> Result<ServerCon
 /// # Errors
 /// As [`server`].
 pub fn client(cert: &Path, key: &Path, ca: &Path) -> Result<ClientConfig, RunError> {
-    client_config(cert, key, ca).map_err(RunError::Settings)
+    client_config(cert, key, ca).map_err(RunError::settings)
 }
 
 fn client_config(cert: &Path, key: &Path, ca: &Path) -> Result<ClientConfig> {
@@ -81,7 +81,7 @@ fn client_config(cert: &Path, key: &Path, ca: &Path) -> Result<ClientConfig> {
 /// # Errors
 /// It is another role's, or out of date, or another authority's: with the next step.
 pub fn fit(cert: &Path, ca: &Path, role: Role, at: SystemTime) -> Result<(), RunError> {
-    is_good(cert, ca, role, at).map_err(RunError::Settings)
+    is_good(cert, ca, role, at).map_err(RunError::settings)
 }
 
 fn is_good(cert: &Path, ca: &Path, role: Role, at: SystemTime) -> Result<()> {

@@ -44,7 +44,7 @@ fn together(bed: &Bed, name: &str) {
     let twice = start(local, &folder, &Context::default()).err().unwrap().to_string();
     assert!(twice.contains("another process"), "{twice}");
     match start("title = 'x'\nwhat = 1\n", &folder, &Context::default()).err().unwrap() {
-        RunError::Settings(why) => assert!(why.to_string().contains("line 2"), "{why}"),
+        RunError::Settings(why) => assert_eq!(why.line, Some(2), "{why}"),
         other => panic!("{other}"),
     }
 

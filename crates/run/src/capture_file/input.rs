@@ -1,7 +1,7 @@
 //! Captures as they come: files, compressed or not, pipes and standard input, several in a row.
 //!
-//! A regular file is mapped and is one [`CapturePiece`]. All else is read by a thread of its own and
-//! cut into pieces of whole packets. Each piece is handed on as soon as it has come. So a
+//! A regular file is mapped and is one [`CapturePiece`]. All else is read by a thread of its own
+//! and cut into pieces of whole packets. Each piece is handed on as soon as it has come. So a
 //! capture under way (`tcpdump -w - | sonde rtt -`) is measured while it grows, and a compressed
 //! one is never in memory as a whole.
 

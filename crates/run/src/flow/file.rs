@@ -20,7 +20,7 @@ use super::shard::Shard;
 use super::status::{FlowMetering, Status, empty_run, ended};
 use super::{outcome, setup};
 use crate::capture_file::{CaptureFiles, CapturePiece, First, LOOK_AROUND, NextPiece, point};
-use crate::error::RunError;
+use crate::error::{RunError, SettingsError};
 use crate::joins::CaptureJoins;
 use crate::running::{Context, Latest, Running, Stop};
 use crate::secrets::secrets;
@@ -33,11 +33,15 @@ pub fn start(
     context: &Context,
 ) -> Result<FlowMetering, RunError> {
     let input = &settings.input;
-    if input.engine.is_some() || input.trim.is_some() || input.mirror {
-        return Err(RunError::Settings(anyhow!(
-            "`input.engine`, `input.trim` and `input.mirror` are for interfaces, not files; leave \
-             them out"
-        )));
+    let of_interfaces = [
+        ("input.engine", input.engine.is_some()),
+        ("input.trim", input.trim.is_some()),
+        ("input.mirror", input.mirror),
+    ];
+    if let Some((key, _)) = of_interfaces.iter().find(|(_, given)| *given) {
+        let why = "`input.engine`, `input.trim` and `input.mirror` are for interfaces, not files; \
+                   leave them out";
+        return Err(SettingsError::of(key, why).into());
     }
     let stop = context.stop.clone();
     let mut input = CaptureFiles::open(paths)?.in_groups(GROUPS);
@@ -51,7 +55,7 @@ pub fn start(
     if let Some(utc) = first.as_ref().and_then(CapturePiece::begin_ns) {
         run.header.start_ns = utc.saturating_add(offset_ns);
     }
-    let meters = meters(&settings).map_err(RunError::Settings)?;
+    let meters = meters(&settings)?;
     let common = Common {
         settings: &settings,
         tai_offset_s,
@@ -155,7 +159,7 @@ fn feed(
 }
 
 /// One for each metering thread, in the memory of its processor.
-fn meters(settings: &Settings) -> anyhow::Result<Vec<Meter>> {
+fn meters(settings: &Settings) -> Result<Vec<Meter>, SettingsError> {
     let (workers, keys) = (usize::from(settings.input.workers), setup::keys(settings));
     let secret = secrets(settings.metering.seed);
     // Chance decides the same in every thread, if all of them ask it for every packet.

@@ -28,7 +28,7 @@ use super::status::{FlowMetering, Status, empty_run, ended};
 use super::top_talkers::{self, Talker, TopTalkers};
 use super::{outcome, setup};
 use crate::confined::Uses;
-use crate::error::RunError;
+use crate::error::{RunError, SettingsError};
 use crate::joins;
 use crate::running::{Context, Latest, Running, Stop};
 use crate::secrets::secrets;
@@ -40,20 +40,17 @@ pub fn start(
     context: &Context,
 ) -> Result<FlowMetering, RunError> {
     if links.len() > MOST_POINTS {
-        return Err(RunError::Settings(anyhow!(
-            "{} interfaces are too many for one run, which meters {MOST_POINTS}; split them",
-            links.len()
-        )));
+        let n = links.len();
+        let why = format!("{n} interfaces are too many for one run, which meters {MOST_POINTS}");
+        return Err(SettingsError::of("sources", why + "; split them").into());
     }
     let workers = usize::from(settings.input.workers);
     let names: Vec<String> = links.iter().map(|l| l.name.clone()).collect();
-    let observed_at =
-        joins::joined_points(&settings.metering.join, &names).map_err(RunError::Settings)?;
+    let observed_at = joins::joined_points(&settings.metering.join, &names)?;
     let secret = || secrets(settings.metering.seed);
     let mut meters: Vec<Meter> = (0..workers)
         .map(|i| setup::meter_at(i, &settings, secret(), Shard::whole(), &observed_at))
-        .collect::<Result<_>>()
-        .map_err(RunError::Settings)?;
+        .collect::<Result<_, _>>()?;
     for meter in &mut meters {
         for (point, link) in links.iter().enumerate() {
             meter.set_longest(point as u8, link.mtu);

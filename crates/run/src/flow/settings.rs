@@ -13,6 +13,7 @@ use sonde_wire::prefix::Prefix;
 use super::collector_address::CollectorAddress;
 use super::sampling::{IpProtocol, Sampling};
 use crate::change::{Change, restart};
+use crate::error::SettingsError;
 use crate::joins::Join;
 use crate::{duration, text};
 
@@ -256,19 +257,19 @@ impl Settings {
     ///
     /// # Errors
     /// A value out of its range, two that do not go together, no source.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), SettingsError> {
         let Settings { input, metering, export, .. } = self;
         if self.sources.is_empty() {
-            return Err("sources: name an interface or a capture".into());
+            return Err(SettingsError::new("sources", "name an interface or a capture"));
         }
         if self.duration.is_some_and(|ns| ns <= 0) {
-            return Err("duration: longer than zero".into());
+            return Err(SettingsError::new("duration", "longer than zero"));
         }
         if !(1..=MOST_WORKERS).contains(&input.workers) {
-            return Err(format!("input.workers: 1..{MOST_WORKERS}"));
+            return Err(SettingsError::new("input.workers", format!("1..{MOST_WORKERS}")));
         }
         if input.trim.is_some_and(|octets| octets < LEAST_TRIM) {
-            return Err(format!("input.trim: at least {LEAST_TRIM} octets"));
+            return Err(SettingsError::new("input.trim", format!("at least {LEAST_TRIM} octets")));
         }
         for (key, ns) in [
             ("metering.idle", metering.idle),
@@ -277,50 +278,62 @@ impl Settings {
             ("export.template_every", export.template_every),
         ] {
             if ns <= 0 {
-                return Err(format!("{key}: longer than zero"));
+                return Err(SettingsError::new(key, "longer than zero"));
             }
         }
-        parse_flows(&metering.flows.to_string()).map_err(|why| format!("metering.flows: {why}"))?;
+        parse_flows(&metering.flows.to_string())
+            .map_err(|why| SettingsError::new("metering.flows", why))?;
         self.check_input()?;
         if metering.uniflow && export.biflow {
-            return Err("export.biflow: there are no biflows with `metering.uniflow`".into());
+            return Err(SettingsError::new(
+                "export.biflow",
+                "there are no biflows with `metering.uniflow`",
+            ));
         }
         if export.tls_cert.is_some() != export.tls_key.is_some() {
-            return Err("export.tls_cert: a certificate and its key go together".into());
+            return Err(SettingsError::new(
+                "export.tls_cert",
+                "a certificate and its key go together",
+            ));
         }
         Ok(())
     }
 
     /// What an engine cannot hand up, or must not take.
-    fn check_input(&self) -> Result<(), String> {
+    fn check_input(&self) -> Result<(), SettingsError> {
         let Settings { input, metering, selection, .. } = self;
         match input.engine {
-            Some(InputEngine::AfXdp) if !input.mirror => {
-                Err("input.mirror: `input.engine = af_xdp` takes packets from the host; say \
+            Some(InputEngine::AfXdp) if !input.mirror => Err(SettingsError::new(
+                "input.mirror",
+                "`input.engine = af_xdp` takes packets from the host; say \
                      `input.mirror` if the interfaces only get copies of others' traffic, else use \
-                     `input.engine = header` or af_packet"
-                    .into())
-            }
-            Some(InputEngine::Header) if input.trim.is_some() => {
-                Err("input.trim: `input.engine = header` hands up no packets; leave it out".into())
-            }
+                     `input.engine = header` or af_packet",
+            )),
+            Some(InputEngine::Header) if input.trim.is_some() => Err(SettingsError::new(
+                "input.trim",
+                "`input.engine = header` hands up no packets; leave it out",
+            )),
             Some(InputEngine::Header)
                 if metering.fields.iter().any(|f| matches!(f, Field::Link | Field::Apps)) =>
             {
-                Err("metering.fields: `input.engine = header` hands up no packets, and link and \
-                     apps need them; use `input.engine = af_packet`, or af_xdp"
-                    .into())
+                Err(SettingsError::new(
+                    "metering.fields",
+                    "`input.engine = header` hands up no packets, and link and \
+                     apps need them; use `input.engine = af_packet`, or af_xdp",
+                ))
             }
             Some(InputEngine::Header) if matches!(selection.sample, Some(Sampling::Packet(..))) => {
-                Err("selection.sample: `input.engine = header` hands up no packets, and packet: \
-                     hashes them; use `selection.sample = flow:N/M`, or `input.engine = af_packet`"
-                    .into())
+                Err(SettingsError::new(
+                    "selection.sample",
+                    "`input.engine = header` hands up no packets, and packet: \
+                     hashes them; use `selection.sample = flow:N/M`, or `input.engine = af_packet`",
+                ))
             }
-            Some(InputEngine::AfPacket) | None if input.mirror => {
-                Err("input.mirror: it is for `input.engine = af_xdp` and header; af_packet takes \
-                     nothing from the host"
-                    .into())
-            }
+            Some(InputEngine::AfPacket) | None if input.mirror => Err(SettingsError::new(
+                "input.mirror",
+                "it is for `input.engine = af_xdp` and header; af_packet takes \
+                     nothing from the host",
+            )),
             _ => Ok(()),
         }
     }
@@ -406,7 +419,7 @@ mod tests {
             let mut settings = Settings { sources: vec!["eth0".into()], ..Settings::default() };
             assert_eq!(settings.check(), Ok(()));
             change(&mut settings);
-            settings.check().unwrap_err()
+            settings.check().unwrap_err().message
         };
         let header = |s: &mut Settings| s.input.engine = Some(InputEngine::Header);
         assert!(wrong(|s| s.input.mirror = true).starts_with("input.mirror: "));
@@ -421,7 +434,9 @@ mod tests {
         ] {
             let mut settings = settings.clone();
             change(&mut settings);
-            assert!(settings.check().unwrap_err().starts_with(&format!("{key}: ")));
+            let wrong = settings.check().unwrap_err();
+            assert!(wrong.message.starts_with(&format!("{key}: ")), "{wrong}");
+            assert_eq!(wrong.key.as_deref(), Some(key));
         }
         let both = wrong(|s| (s.metering.uniflow, s.export.biflow) = (true, true));
         assert!(both.starts_with("export.biflow: "), "{both}");

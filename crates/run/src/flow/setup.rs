@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::Result;
 use sonde_meter::flow::{Config, FlowCache, features};
 use sonde_results::flow_run::FlowRunConfig;
 use sonde_sys::schedule::pin_to_cpu;
@@ -12,6 +12,7 @@ use super::meter::Meter;
 use super::selection;
 use super::settings::{Field, Settings, TunnelKeys};
 use super::shard::Shard;
+use crate::error::SettingsError;
 
 /// The meter of one of as many threads as there are workers. `secret` seeds the cache's hash,
 /// and random sampling. `shard` says which packets are this thread's, and `points` which
@@ -52,17 +53,18 @@ pub fn meter_at(
     secret: [u64; 2],
     shard: Shard,
     points: &[u8],
-) -> Result<Meter> {
-    let make = || {
+) -> Result<Meter, SettingsError> {
+    let make = || -> Result<Meter, SettingsError> {
         if let Some(&cpu) = settings.input.cpus.get(worker) {
-            pin_to_cpu(cpu).with_context(|| {
-                format!("`input.cpus`: cannot run on processor {cpu}; 'lscpu -e' lists them")
+            pin_to_cpu(cpu).map_err(|error| {
+                let why = format!("cannot run on processor {cpu}; 'lscpu -e' lists them: {error}");
+                SettingsError::of("input.cpus", format!("`input.cpus`: {why}"))
             })?;
         }
-        meter(settings, secret, shard, points.to_vec())
+        Ok(meter(settings, secret, shard, points.to_vec())?)
     };
     thread::scope(|scope| scope.spawn(make).join()).unwrap_or_else(|_| {
-        Err(anyhow!("a meter could not be made; please report what it printed"))
+        Err("a meter could not be made; please report what it printed".to_owned().into())
     })
 }
 

@@ -21,7 +21,6 @@ mod tests;
 
 use std::cell::Cell;
 
-use anyhow::anyhow;
 use serde::Serialize;
 
 use self::csv::TruthReader;
@@ -53,7 +52,7 @@ pub struct Status {
 /// # Errors
 /// Nothing to compare; a truth that cannot be read; an address that cannot be listened on.
 pub fn start(settings: Settings, context: &Context) -> Result<Verifying, RunError> {
-    settings.check().map_err(|why| RunError::Settings(anyhow!(why)))?;
+    settings.check()?;
     let truth = TruthReader::open(&settings.truth, settings.truth_start)?;
     let bound = settings.listen.as_ref().map(Bound::to).transpose()?;
     let (sender, receiver) = records(1);

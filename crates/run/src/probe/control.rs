@@ -48,7 +48,7 @@ impl Control {
     /// Settings that cannot be; names of which none resolves; ports that cannot be opened; a probe
     /// that has ended.
     pub fn reload(&self, new: Settings) -> Result<Reloaded, RunError> {
-        new.check().map_err(|why| RunError::Settings(anyhow!(why)))?;
+        new.check()?;
         let mut settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
         let change = settings.change(&new);
         if !matches!(change, Change::Live { .. }) {
@@ -56,8 +56,8 @@ impl Control {
         }
         // Names are looked up here: that takes seconds, and probes do not wait for it.
         let Settings { targets: entries, stream, family, all_addresses, .. } = &new;
-        let expanded = targets::expand(entries, stream, *family, *all_addresses);
-        let Expanded { targets, mut left_out } = expanded.map_err(RunError::Settings)?;
+        let Expanded { targets, mut left_out } =
+            targets::expand(entries, stream, *family, *all_addresses)?;
         let (done, waits) = sync_channel(1);
         let gone = || anyhow!("the probe has ended: its targets cannot change; start it anew");
         self.orders.send(ReloadRequest { targets, done }).map_err(|_| gone())?;

@@ -91,7 +91,7 @@ impl ProbeSession {
             .into());
         }
         let targets = &targets[..];
-        check_sizes(targets, &found, options.fragment).map_err(RunError::Settings)?;
+        check_sizes(targets, &found, options.fragment)?;
         let below_ip = engine.engine != Engine::Socket;
         let (next_hops, hop_of) = if below_ip {
             NextHops::resolve(&found, PATIENCE)
@@ -118,7 +118,7 @@ impl ProbeSession {
         for opened in &opened {
             let Caps { engine, mode, .. } = opened.port.caps();
             tracing::debug!("{} streams leave by {engine} ({mode})", opened.streams.len());
-            check_frames(opened.port.caps(), &plan, &opened.streams).map_err(RunError::Settings)?;
+            check_frames(opened.port.caps(), &plan, &opened.streams)?;
         }
         let mut ways: Vec<NextHopLink> = next_hops.all().iter().map(way).collect();
         if ways.is_empty() {

@@ -16,6 +16,7 @@ use sonde_results::units::{SECOND, parse_amount, parse_duration};
 
 use crate::change::Change;
 use crate::engine::{Engine, EngineSettings};
+use crate::error::{FileLine, SettingsError};
 use crate::{duration, text};
 
 /// Settings of a probe.
@@ -127,9 +128,9 @@ pub struct TargetEntry {
     /// What this target sets differently from the run.
     #[serde(default)]
     pub stream: StreamOptions,
-    /// Where it stands: "targets.toml line 7"; empty for the command line.
+    /// Where it stands in a targets file; `None`: it came from elsewhere.
     #[serde(skip)]
-    pub at: String,
+    pub at: Option<FileLine>,
 }
 
 /// A target by what it is, wherever it stands.
@@ -213,19 +214,22 @@ impl Settings {
     ///
     /// # Errors
     /// A value out of its range, two that do not go together, no target.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), SettingsError> {
         if self.targets.is_empty() {
-            return Err("target: there is none; name a host".into());
+            return Err(SettingsError::new("target", "there is none; name a host"));
         }
         self.stream.check()?;
         self.run.check()?;
         for target in &self.targets {
-            target.stream.check().map_err(|why| format!("target {}: {why}", target.host))?;
+            target.stream.check().map_err(|why| why.within(format!("target {}", target.host)))?;
         }
         if self.fragment && self.engine.engine != Engine::Socket {
-            return Err(format!(
-                "fragment: it needs `engine.engine = socket`; {} sends each frame as it is",
-                self.engine.engine.name()
+            return Err(SettingsError::new(
+                "fragment",
+                format!(
+                    "it needs `engine.engine = socket`; {} sends each frame as it is",
+                    self.engine.engine.name()
+                ),
             ));
         }
         Ok(())
@@ -233,7 +237,7 @@ impl Settings {
 }
 
 impl StreamOptions {
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), SettingsError> {
         bounded("interval", self.interval, 1..=i64::MAX)?;
         bounded("count", self.count, 1..=u64::MAX)?;
         bounded("size", self.size, LEAST_IPV4..=u16::MAX)?;
@@ -243,7 +247,7 @@ impl StreamOptions {
         bounded("source_port", self.source_port, 1..=u16::MAX)?;
         let dscp = self.dscp.as_deref();
         if dscp.is_some_and(<[u8]>::is_empty) {
-            return Err("dscp: the list is empty; leave it out instead".into());
+            return Err(SettingsError::new("dscp", "the list is empty; leave it out instead"));
         }
         dscp.unwrap_or_default().iter().try_for_each(|&dscp| bounded("dscp", Some(dscp), 0..=63))
     }
@@ -286,7 +290,7 @@ impl StreamOptions {
 }
 
 impl RunOptions {
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), SettingsError> {
         bounded("duration", self.duration, 1..=i64::MAX)?;
         bounded("timeout", self.timeout, TIMEOUT)?;
         bounded("record_interval", self.record_interval, RECORD_INTERVAL)?;
@@ -461,10 +465,11 @@ fn bounded<T: PartialOrd + Display>(
     key: &str,
     value: Option<T>,
     range: RangeInclusive<T>,
-) -> Result<(), String> {
+) -> Result<(), SettingsError> {
     match value {
         Some(value) if !range.contains(&value) => {
-            Err(format!("{key}: {value} is not within {} and {}", range.start(), range.end()))
+            let (low, high) = (range.start(), range.end());
+            Err(SettingsError::new(key, format!("{value} is not within {low} and {high}")))
         }
         _ => Ok(()),
     }

@@ -13,7 +13,8 @@ use sonde_meter::stamp::{ReflectorKind, Schedule};
 use toml::Spanned;
 
 use super::settings::{PortRange, RunOptions, StreamOptions, TargetEntry};
-use crate::toml_file::{Error, TomlText};
+use crate::error::{FileLine, SettingsError};
+use crate::toml_file::TomlText;
 
 /// What a targets file says.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -31,7 +32,7 @@ impl TargetsFile {
     ///
     /// # Errors
     /// It cannot be read, or says what cannot be.
-    pub fn read(path: &Path) -> Result<TargetsFile, Error> {
+    pub fn read(path: &Path) -> Result<TargetsFile, SettingsError> {
         TargetsFile::parse(&TomlText::read(path, "name a TOML or text file")?)
     }
 
@@ -39,7 +40,7 @@ impl TargetsFile {
     ///
     /// # Errors
     /// It says what cannot be.
-    pub fn parse(source: &TomlText) -> Result<TargetsFile, Error> {
+    pub fn parse(source: &TomlText) -> Result<TargetsFile, SettingsError> {
         let read = if is_toml(&source.text) { toml(source) } else { plain(source) }?;
         if read.targets.is_empty() {
             let why = "holds no target; add one host a line, or [[target]] tables with 'host'";
@@ -50,30 +51,31 @@ impl TargetsFile {
     }
 }
 
-fn plain(source: &TomlText) -> Result<TargetsFile, Error> {
+fn plain(source: &TomlText) -> Result<TargetsFile, SettingsError> {
     let mut read = TargetsFile::default();
     for (index, line) in source.text.lines().enumerate() {
         let host = line.split('#').next().unwrap_or_default().trim();
         if host.is_empty() {
             continue;
         }
+        let at = Some(FileLine { file: source.file.clone(), line: index + 1 });
         if host.contains(char::is_whitespace) {
             let message = format!("'{host}' is not one host; write one a line, or use TOML");
-            return Err(Error { line: Some(index + 1), ..source.whole(message) });
+            return Err(SettingsError::of("target.host", message).at(at.as_ref()));
         }
-        let at = format!("{} line {}", source.file, index + 1);
         read.targets.push(TargetEntry { host: host.into(), at, ..Default::default() });
     }
     Ok(read)
 }
 
-fn toml(source: &TomlText) -> Result<TargetsFile, Error> {
+fn toml(source: &TomlText) -> Result<TargetsFile, SettingsError> {
     let top: Top = source.parse()?;
     let stream = top.stream();
     let Top { duration, timeout, record_interval, late_limit, seed, target, .. } = top;
     let run = RunOptions { duration, timeout, record_interval, late_limit, seed };
     let entry = |table: Spanned<Target>| {
-        let at = format!("{} line {}", source.file, source.line(table.span().start));
+        let line = source.line(table.span().start);
+        let at = Some(FileLine { file: source.file.clone(), line });
         let table = table.into_inner();
         let stream = table.stream();
         TargetEntry { host: table.host, name: table.name, first: table.first, stream, at }
@@ -158,14 +160,14 @@ fn is_toml(text: &str) -> bool {
 }
 
 /// The same host with the same settings is a slip: its streams would be the same twice.
-fn refuse_twins(source: &TomlText, targets: &[TargetEntry]) -> Result<(), Error> {
+fn refuse_twins(source: &TomlText, targets: &[TargetEntry]) -> Result<(), SettingsError> {
     let mut seen = std::collections::HashMap::<&str, Vec<&TargetEntry>>::new();
     for target in targets {
         let namesakes = seen.entry(&target.host).or_default();
         if let Some(twin) = namesakes.iter().find(|t| t.stream == target.stream) {
-            let message = format!("host '{}' is there already, at {}", target.host, twin.at);
-            let line = target.at.rsplit(' ').next().and_then(|n| n.parse().ok());
-            return Err(Error { line, ..source.whole(message) });
+            let before = twin.at.iter().map(FileLine::to_string).collect::<String>();
+            let message = format!("host '{}' is there already, at {before}", target.host);
+            return Err(SettingsError::of("target.host", message).at(target.at.as_ref()));
         }
         namesakes.push(target);
     }

@@ -13,6 +13,7 @@ use super::names;
 use super::settings::{
     DEFAULT_SOURCE_PORT, Family, LEAST_IPV4, LEAST_IPV6, StreamOptions, StreamSettings, TargetEntry,
 };
+use crate::error::SettingsError;
 
 /// One destination address and what to do with it.
 #[derive(Clone, Debug, PartialEq)]
@@ -72,7 +73,7 @@ pub fn expand(
     defaults: &StreamOptions,
     family: Family,
     every: bool,
-) -> anyhow::Result<Expanded> {
+) -> Result<Expanded, SettingsError> {
     let named: Vec<&str> = entries
         .iter()
         .map(|e| scoped(&e.host).0)
@@ -82,19 +83,21 @@ pub fn expand(
     let (mut targets, mut left_out) = (Vec::new(), Vec::new());
     for entry in entries {
         let settings = entry.stream.clone().or(defaults).resolve();
-        let origin = || if entry.at.is_empty() { entry.host.clone() } else { entry.at.clone() };
+        let wrong = |key: &str, why: String| match &entry.at {
+            None => SettingsError::of(key, why).within(&entry.host),
+            line => SettingsError::of(key, why).at(line.as_ref()),
+        };
+        let unknown = |why: anyhow::Error| wrong("target.host", format!("{why:#}"));
         let (host, interface) = scoped(&entry.host);
         let looked_up = found.contains_key(host);
         let hosts = match found.get_mut(host) {
-            _ if entry.first.is_some() => {
-                addresses(host, entry.first, family).with_context(origin)?
-            }
+            _ if entry.first.is_some() => addresses(host, entry.first, family).map_err(unknown)?,
             Some(Ok(addresses)) => addresses.clone(),
             Some(Err(error)) if entries.len() > 1 => {
                 left_out.push((entry.host.clone(), format!("{error:#}")));
                 continue;
             }
-            _ => addresses(host, entry.first, family).with_context(origin)?,
+            _ => addresses(host, entry.first, family).map_err(unknown)?,
         };
         // Of a name one address is measured, unless all are asked for.
         let (hosts, others) = match looked_up && !every {
@@ -107,8 +110,8 @@ pub fn expand(
             if let Some(size) = settings.size
                 && size < least
             {
-                return Err(anyhow!("size {size} is too short for {address}; at least {least}"))
-                    .with_context(origin);
+                let why = format!("size {size} is too short for {address}; at least {least}");
+                return Err(wrong("stream.size", why));
             }
             let name = match (&entry.name, several || is_many(host)) {
                 (Some(name), false) => name.clone(),
@@ -128,13 +131,15 @@ pub fn expand(
         }
     }
     if let (true, Some((_, error))) = (targets.is_empty(), left_out.first()) {
-        bail!("none of {} names can be measured; the first: {error}", left_out.len());
+        let n = left_out.len();
+        let why = format!("none of {n} names can be measured; the first: {error}");
+        return Err(SettingsError::of("target", why));
     }
-    ensure!(
-        targets.len() <= MOST_STREAMS,
-        "{} destinations are more than {MOST_STREAMS}; split the run",
-        targets.len()
-    );
+    let n = targets.len();
+    if n > MOST_STREAMS {
+        let why = format!("{n} destinations are more than {MOST_STREAMS}; split the run");
+        return Err(SettingsError::of("target", why));
+    }
     Ok(Expanded { targets, left_out })
 }
 

@@ -3,13 +3,13 @@
 
 use std::net::IpAddr;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::Context as _;
 use sonde_port::{Engine, Filter, OpenSpec};
 use sonde_sys::netlink::{Links, NetlinkEvent, NetlinkWatch, Routes};
 use sonde_wire::prefix::Prefix;
 
 use super::settings::Settings;
-use crate::error::RunError;
+use crate::error::{RunError, SettingsError};
 use crate::links::netlink;
 
 /// What is to be answered, as the engine is opened with it.
@@ -28,9 +28,10 @@ pub fn spec(settings: &Settings) -> Result<OpenSpec, RunError> {
             .local_prefixes()
             .with_context(|| netlink("list own addresses"))?;
         if let Some(address) = local.iter().find(|&&a| !host.iter().any(|p| p.contains(a))) {
-            return Err(RunError::Settings(anyhow!(
-                "bind: {address} is not an address of this host; 'ip address' lists those it has"
-            )));
+            let why = format!(
+                "{address} is not an address of this host; 'ip address' lists those it has"
+            );
+            return Err(SettingsError::new("bind", why).into());
         }
     }
     let filter = Filter { local, local_ports: settings.port.clone(), ..Filter::default() };

@@ -11,6 +11,7 @@ use sonde_wire::prefix::Prefix;
 
 use crate::change::{Change, restart};
 use crate::engine::{Engine, EngineSettings};
+use crate::error::SettingsError;
 use crate::{duration, text};
 
 /// Settings of a reflector.
@@ -82,43 +83,51 @@ impl Settings {
     ///
     /// # Errors
     /// A value out of its range, two that do not go together.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), SettingsError> {
         if self.port.is_empty() || self.port.contains(&0) {
-            return Err("port: name at least one, 1..65535".into());
+            return Err(SettingsError::new("port", "name at least one, 1..65535"));
         }
         if !(1..=MOST_SESSIONS).contains(&self.max_sessions) {
-            return Err(format!("max_sessions: 1..{MOST_SESSIONS}"));
+            return Err(SettingsError::new("max_sessions", format!("1..{MOST_SESSIONS}")));
         }
         if self.session_timeout < SECOND {
-            return Err("session_timeout: at least 1s".into());
+            return Err(SettingsError::new("session_timeout", "at least 1s"));
         }
         if self.report_interval <= 0 {
-            return Err("report_interval: longer than zero".into());
+            return Err(SettingsError::new("report_interval", "longer than zero"));
         }
         let EngineSettings { engine, iface, .. } = &self.engine;
         if self.kernel && *engine == Engine::AfXdp {
-            return Err("kernel: it uses the interface's XDP hook itself; leave `engine.engine` \
-                        out or use af_packet"
-                .into());
+            return Err(SettingsError::new(
+                "kernel",
+                "it uses the interface's XDP hook itself; leave `engine.engine` \
+                        out or use af_packet",
+            ));
         }
         if self.kernel && self.port.len() > 1 {
-            return Err("kernel: it answers on one port; give `port` once".into());
+            return Err(SettingsError::new("kernel", "it answers on one port; give `port` once"));
         }
         if iface.is_none() && (self.kernel || *engine != Engine::Socket) {
             let what = match self.kernel {
                 true => "kernel".to_owned(),
                 false => format!("engine.engine = {}", engine.name()),
             };
-            return Err(format!("engine.iface: `{what}` needs an interface; 'ip link' lists them"));
+            return Err(SettingsError::new(
+                "engine.iface",
+                format!("`{what}` needs an interface; 'ip link' lists them"),
+            ));
         }
         let mut interface = iface.as_ref();
         for bind in &self.bind {
             match (bind.interface.as_ref(), interface) {
                 (Some(of), Some(other)) if of != other => {
-                    return Err(format!(
-                        "bind: {}%{of} is not on {other}; a reflector answers on one interface: \
+                    return Err(SettingsError::new(
+                        "bind",
+                        format!(
+                            "{}%{of} is not on {other}; a reflector answers on one interface: \
                          start another one for the other",
-                        bind.address
+                            bind.address
+                        ),
                     ));
                 }
                 (of, _) => interface = of.or(interface),

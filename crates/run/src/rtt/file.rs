@@ -3,7 +3,6 @@
 
 use std::path::PathBuf;
 
-use anyhow::anyhow;
 use sonde_meter::rtt::{Config, Matcher};
 use sonde_results::Caveat;
 use sonde_wire::Time;
@@ -18,7 +17,7 @@ use super::settings::{self, Settings};
 use crate::capture_file::{
     CaptureFiles, CapturePiece, First, LOOK_AROUND, NextPiece, Unread, describe, point,
 };
-use crate::error::RunError;
+use crate::error::{RunError, SettingsError};
 use crate::joins::CaptureJoins;
 use crate::running::{Context, Ended, Running, Stop};
 
@@ -29,13 +28,17 @@ pub fn start(
     settings: Settings,
     context: &Context,
 ) -> Result<(About, RttWatching), RunError> {
-    if settings.hook.is_some() || settings.persist || settings.engine.is_some() {
-        return Err(RunError::Settings(anyhow!(
-            "`engine`, `hook` and `persist` are for interfaces, not files; leave them out"
-        )));
+    let of_interfaces = [
+        ("engine", settings.engine.is_some()),
+        ("hook", settings.hook.is_some()),
+        ("persist", settings.persist),
+    ];
+    if let Some((key, _)) = of_interfaces.iter().find(|(_, given)| *given) {
+        let why = "`engine`, `hook` and `persist` are for interfaces, not files; leave them out";
+        return Err(SettingsError::of(key, why).into());
     }
-    let config = settings::config(&settings).map_err(RunError::Settings)?;
-    let joined = CaptureJoins::new(&settings.join).map_err(RunError::Settings)?;
+    let config = settings::config(&settings)?;
+    let joined = CaptureJoins::new(&settings.join)?;
     let stop = context.stop.clone();
     let mut input = CaptureFiles::open(paths)?;
     let first = match input.first(|| stop.is_asked())? {

@@ -4,7 +4,6 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::anyhow;
 use sonde_meter::rtt::Config;
 use sonde_results::rtt::{Coverage, EndReason};
 use sonde_results::rtt_run::RttPoint;
@@ -21,15 +20,17 @@ use super::points::WatchedInterfaces;
 use super::settings::{self, Settings};
 use super::source::InterfaceWatcher;
 use crate::confined::Uses;
-use crate::error::RunError;
+use crate::error::{RunError, SettingsError};
 use crate::running::{Context, Ended, Running, Stop};
 
 /// Refuses more interfaces than a run can distinguish.
-pub fn check_count(links: &[Link]) -> Result<(), RunError> {
+pub fn check_count(links: &[Link]) -> Result<(), SettingsError> {
     match links.len() {
-        n if n > MOST_POINTS => Err(RunError::Settings(anyhow!(
-            "{n} interfaces are too many for one run, which watches {MOST_POINTS}; split them"
-        ))),
+        n if n > MOST_POINTS => {
+            let why =
+                format!("{n} interfaces are too many for one run, which watches {MOST_POINTS}");
+            Err(SettingsError::of("sources", why + "; split them"))
+        }
         _ => Ok(()),
     }
 }

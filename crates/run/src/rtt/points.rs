@@ -8,7 +8,7 @@ use sonde_sys::netlink::{Link, Links, NetlinkEvent, NetlinkWatch};
 use super::out::RttOutput;
 use super::settings::Settings;
 use super::source::InterfaceWatcher;
-use crate::error::RunError;
+use crate::error::SettingsError;
 use crate::joins;
 use crate::links::netlink;
 
@@ -24,9 +24,9 @@ pub struct WatchedInterfaces {
 }
 
 /// Which interfaces are one observation point.
-pub fn joined(links: &[Link], settings: &Settings) -> Result<Vec<u8>, RunError> {
+pub fn joined(links: &[Link], settings: &Settings) -> Result<Vec<u8>, SettingsError> {
     let names: Vec<String> = links.iter().map(|l| l.name.clone()).collect();
-    joins::joined_points(&settings.join, &names).map_err(RunError::Settings)
+    joins::joined_points(&settings.join, &names)
 }
 
 struct Watched {

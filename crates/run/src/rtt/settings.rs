@@ -7,7 +7,6 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sonde_meter::rtt::{Config, ConfigError, PrefixTable, RttFilter};
@@ -20,6 +19,7 @@ use sonde_wire::prefix::Prefix;
 
 use super::about::GroupOf;
 use crate::change::{Change, restart};
+use crate::error::SettingsError;
 use crate::joins::Join;
 use crate::secrets::secrets;
 use crate::{duration, text};
@@ -123,48 +123,56 @@ impl Settings {
     ///
     /// # Errors
     /// A value out of its range, two that do not go together, no source.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), SettingsError> {
         if self.sources.is_empty() {
-            return Err("sources: name an interface or a capture".into());
+            return Err(SettingsError::new("sources", "name an interface or a capture"));
         }
         if !INTERVAL.contains(&self.interval) {
-            return Err("interval: between 100ms and 24h".into());
+            return Err(SettingsError::new("interval", "between 100ms and 24h"));
         }
         if self.duration.is_some_and(|ns| ns <= 0) {
-            return Err("duration: longer than zero".into());
+            return Err(SettingsError::new("duration", "longer than zero"));
         }
-        parse_flows(&self.flows.to_string()).map_err(|why| format!("flows: {why}"))?;
+        parse_flows(&self.flows.to_string()).map_err(|why| SettingsError::new("flows", why))?;
         if self.by == RttGroupBy::As && self.prefixes.is_none() {
-            return Err("by: `by = as` needs `prefixes` with a prefix and its AS number on each \
-                        line"
-                .into());
+            return Err(SettingsError::new(
+                "by",
+                "`by = as` needs `prefixes` with a prefix and its AS number on each \
+                        line",
+            ));
         }
         if self.prefixes.is_some() && !matches!(self.by, RttGroupBy::Prefix | RttGroupBy::As) {
-            return Err(format!(
-                "prefixes: they serve `by = prefix` and `by = as`, not `by = {}`",
-                self.by
+            return Err(SettingsError::new(
+                "prefixes",
+                format!("they serve `by = prefix` and `by = as`, not `by = {}`", self.by),
             ));
         }
         if self.by == RttGroupBy::Vlan && self.no_vlan_in_key {
-            return Err(
-                "no_vlan_in_key: `by = vlan` needs the VLAN in a flow's key; leave it out".into()
-            );
+            return Err(SettingsError::new(
+                "no_vlan_in_key",
+                "`by = vlan` needs the VLAN in a flow's key; leave it out",
+            ));
         }
         if let Some(engine) = self.engine.filter(|&engine| engine != Engine::AfPacket) {
-            return Err(format!(
-                "engine: {} takes packets away and cannot watch those of others; use \
+            return Err(SettingsError::new(
+                "engine",
+                format!(
+                    "{} takes packets away and cannot watch those of others; use \
                  `engine = af_packet`, or leave `engine` out to measure in the kernel",
-                engine.name()
+                    engine.name()
+                ),
             ));
         }
         if self.engine.is_some() && (self.hook.is_some() || self.persist) {
-            return Err("engine: `hook` and `persist` are for programs in the kernel; leave them \
-                        out, or `engine`"
-                .into());
+            return Err(SettingsError::new(
+                "engine",
+                "`hook` and `persist` are for programs in the kernel; leave them \
+                        out, or `engine`",
+            ));
         }
         let ports = |why: &ConfigError| matches!(why, ConfigError::Ports(_));
         let key = |why: &ConfigError| if ports(why) { "port" } else { "net" };
-        filter(self).check().map_err(|why| format!("{}: {why}", key(&why)))
+        filter(self).check().map_err(|why| SettingsError::new(key(&why), why))
     }
 }
 
@@ -244,8 +252,8 @@ pub fn parse_flows(text: &str) -> Result<u32, String> {
 /// The same for a matcher.
 ///
 /// # Errors
-/// Prefixes that cannot be read.
-pub fn config(settings: &Settings) -> Result<Config> {
+/// Prefixes that cannot be read: with the line of their file.
+pub fn config(settings: &Settings) -> Result<Config, SettingsError> {
     let config = Config {
         flows: settings.flows as usize,
         seed: secrets(settings.seed),
@@ -264,7 +272,7 @@ pub fn config(settings: &Settings) -> Result<Config> {
         filter: filter(settings),
         ..Config::default()
     };
-    config.check()?;
+    config.check().map_err(|why| SettingsError::from(why.to_string()))?;
     Ok(config)
 }
 
@@ -308,13 +316,20 @@ fn groups(by: RttGroupBy) -> usize {
     }
 }
 
-fn prefixes(path: &Path) -> Result<PrefixTable> {
+fn prefixes(path: &Path) -> Result<PrefixTable, SettingsError> {
+    let file = path.display().to_string();
+    let wrong = |line: Option<usize>, why: String| SettingsError {
+        file: Some(file.clone()),
+        line,
+        ..SettingsError::of("prefixes", why)
+    };
     let text = std::fs::read_to_string(path)
-        .with_context(|| format!("cannot read the prefixes in {}", path.display()))?;
-    let table =
-        PrefixTable::parse(&text).with_context(|| format!("in the file {}", path.display()))?;
+        .map_err(|e| wrong(None, format!("cannot read the prefixes in {file}: {e}")))?;
+    let table = PrefixTable::parse(&text)
+        .map_err(|e| wrong(Some(e.line), format!("in the file {file}: {e}")))?;
     if table.is_empty() {
-        bail!("{} holds no prefix; write one on each line, as 192.0.2.0/24", path.display());
+        let why = format!("{file} holds no prefix; write one on each line, as 192.0.2.0/24");
+        return Err(wrong(None, why));
     }
     Ok(table)
 }
@@ -336,7 +351,7 @@ mod tests {
     use sonde_results::rtt::RttProtocols;
     use sonde_results::testing::rtt as sample;
 
-    fn with(change: impl FnOnce(&mut Settings)) -> Result<Config> {
+    fn with(change: impl FnOnce(&mut Settings)) -> Result<Config, SettingsError> {
         let mut settings = Settings::default();
         change(&mut settings);
         config(&settings)
@@ -346,7 +361,7 @@ mod tests {
         let mut settings = Settings { sources: vec!["eth0".into()], ..Settings::default() };
         assert_eq!(settings.check(), Ok(()));
         change(&mut settings);
-        settings.check().unwrap_err()
+        settings.check().unwrap_err().message
     }
 
     #[test]
@@ -410,7 +425,9 @@ mod tests {
         std::fs::write(&path, "# none\n").unwrap();
         let empty = by(&path);
         std::fs::remove_file(&path).unwrap();
-        let wrong = format!("{:#}", wrong.unwrap_err());
+        let wrong = wrong.unwrap_err();
+        assert_eq!((wrong.key.as_deref(), wrong.line), (Some("prefixes"), Some(2)));
+        let wrong = wrong.to_string();
         assert!(wrong.contains("line 2") && wrong.contains("sonde-prefixes"), "{wrong}");
         assert!(empty.unwrap_err().to_string().contains("no prefix"));
     }

@@ -33,7 +33,7 @@ pub fn start(
     settings: Settings,
     context: &Context,
 ) -> Result<(About, RttWatching), RunError> {
-    let config = settings::config(&settings).map_err(RunError::Settings)?;
+    let config = settings::config(&settings)?;
     let joined = joined(&links, &settings)?;
     live::check_count(&links)?;
     let mut source = Watcher {

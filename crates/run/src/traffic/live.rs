@@ -1,6 +1,6 @@
 //! Traffic out of a port, paced.
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result};
 use sonde_meter::Paced;
 use sonde_meter::traffic::FlowGenerator;
 use sonde_port::{Engine, OpenSpec, Port};
@@ -9,7 +9,7 @@ use sonde_wire::Time;
 
 use super::truth::TruthFile;
 use super::{LOOK_EVERY, TrafficReport};
-use crate::error::RunError;
+use crate::error::{RunError, SettingsError};
 use crate::pump;
 use crate::running::{Latest, Stop};
 
@@ -23,10 +23,13 @@ pub(super) fn open(
         .with_context(|| format!("cannot send on {iface} by {}", engine.name()))?;
     let room = port.caps().max_frame;
     match longest_frame > room {
-        true => Err(RunError::Settings(anyhow!(
-            "`sizes`: frames of up to {longest_frame} bytes do not fit the {room} of {iface}; \
-             choose a smaller size"
-        ))),
+        true => {
+            let why = format!(
+                "`sizes`: frames of up to {longest_frame} bytes do not fit the {room} of {iface}; \
+                 choose a smaller size"
+            );
+            Err(SettingsError::of("sizes", why).into())
+        }
         false => Ok(port),
     }
 }

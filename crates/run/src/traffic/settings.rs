@@ -12,6 +12,7 @@ use sonde_port::Engine;
 use sonde_results::choice;
 
 use crate::change::{Change, restart};
+use crate::error::SettingsError;
 use crate::flow::settings::TunnelKeys;
 use crate::{duration, text};
 
@@ -134,20 +135,22 @@ impl Settings {
     ///
     /// # Errors
     /// A value out of its range, two that do not go together, no output or two.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), SettingsError> {
         if self.out.is_some() == self.iface.is_some() {
-            return Err("out: name a file or an interface, one of both".into());
+            return Err(SettingsError::new("out", "name a file or an interface, one of both"));
         }
         if self.duration.is_some_and(|ns| ns <= 0) {
-            return Err("duration: longer than zero".into());
+            return Err(SettingsError::new("duration", "longer than zero"));
         }
         if self.new_flows == Some(0) {
-            return Err("new_flows: at least 1 a second".into());
+            return Err(SettingsError::new("new_flows", "at least 1 a second"));
         }
         if self.private_addresses && self.iface.is_some() {
-            return Err("private_addresses: they are for files; traffic on a link keeps to \
-                        198.18.0.0/15 and 2001:2::/48, which belong to nobody"
-                .into());
+            return Err(SettingsError::new(
+                "private_addresses",
+                "they are for files; traffic on a link keeps to \
+                        198.18.0.0/15 and 2001:2::/48, which belong to nobody",
+            ));
         }
         let beside = [
             ("new_flows", self.new_flows.is_some()),
@@ -156,13 +159,13 @@ impl Settings {
             ("reorder", self.reorder.is_some()),
         ];
         if let (true, Some((key, _))) = (self.round_robin, beside.iter().find(|(_, said)| *said)) {
-            return Err(format!("{key}: `round_robin` is without; leave one out"));
+            return Err(SettingsError::new(key, "`round_robin` is without; leave one out"));
         }
-        self.length().map_err(|why| format!("length: {why}"))?;
-        self.config().check().map_err(|why| why.to_string())
+        self.length().map_err(|why| SettingsError::new("length", why))?;
+        self.config().check().map_err(wrong_config)
     }
 
-    /// Packets of a flow.
+    /// The mean count of packets of a flow, if `new_flows` sets it.
     fn length(&self) -> Result<Length, TrafficError> {
         match self.new_flows {
             _ if self.round_robin => Ok(Length::Constant(1)),
@@ -238,6 +241,17 @@ impl Resolution {
     }
 }
 
+fn wrong_config(error: TrafficError) -> SettingsError {
+    let key = match error {
+        TrafficError::Share { what, .. } => Some(what),
+        TrafficError::Protocols => Some("protocols"),
+        TrafficError::Flows(_) => Some("flows"),
+        TrafficError::Rate => Some("rate"),
+        TrafficError::Law(_) => None,
+    };
+    SettingsError { key: key.map(str::to_owned), ..SettingsError::from(error.to_string()) }
+}
+
 /// Without any end given.
 const DEFAULT_PACKETS: u64 = 1_000_000;
 /// Files begin here (2023-11-14 22:13:20 UTC): the same seed gives the same bytes.
@@ -270,7 +284,7 @@ mod tests {
         let wrong = |change: fn(&mut Settings)| {
             let mut settings = file();
             change(&mut settings);
-            settings.check().unwrap_err()
+            settings.check().unwrap_err().message
         };
         assert!(wrong(|s| s.iface = Some("eth0".into())).starts_with("out: "));
         assert!(wrong(|s| s.duration = Some(0)).starts_with("duration: "));

@@ -41,7 +41,7 @@ pub struct CertRequest {
 /// A file that is there already, or cannot be written; a name that no certificate carries; an
 /// authority without its key.
 pub fn make(request: &CertRequest) -> Result<Vec<PathBuf>, RunError> {
-    make_all(request).map_err(RunError::Settings)
+    make_all(request).map_err(RunError::settings)
 }
 
 fn make_all(request: &CertRequest) -> Result<Vec<PathBuf>> {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sonde_run::change::{Change, restart};
+use sonde_run::error::SettingsError;
 use sonde_run::text;
 use sonde_wire::prefix::Prefix;
 
@@ -38,10 +39,11 @@ impl Settings {
     ///
     /// # Errors
     /// A file that is not named.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), SettingsError> {
         for (key, path) in [("cert", &self.cert), ("key", &self.key), ("ca", &self.ca)] {
             if path.as_os_str().is_empty() {
-                return Err(format!("{key}: name a PEM file; 'sonde agent cert' makes them"));
+                let why = "name a PEM file; 'sonde agent cert' makes them";
+                return Err(SettingsError::new(key, why));
             }
         }
         Ok(())
@@ -65,6 +67,6 @@ mod tests {
         assert_eq!(serde_json::from_str::<Settings>(&text).unwrap(), settings);
         assert_eq!(settings.check(), Ok(()));
         let without = Settings { ca: PathBuf::new(), ..settings };
-        assert!(without.check().unwrap_err().starts_with("ca: "));
+        assert!(without.check().unwrap_err().message.starts_with("ca: "));
     }
 }

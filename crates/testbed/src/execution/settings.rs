@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sonde_run::change::{Change, restart};
+use sonde_run::error::SettingsError;
 
 use crate::expand::expand;
 use crate::plan::{Plan, TomlText};
@@ -32,11 +33,11 @@ impl Settings {
     ///
     /// # Errors
     /// A plan that is wrong; no folder.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), SettingsError> {
         if self.out.as_os_str().is_empty() {
-            return Err("out: name the folder of the run".into());
+            return Err(SettingsError::new("out", "name the folder of the run"));
         }
-        expand(&self.plan).map(drop).map_err(|e| e.to_string())
+        expand(&self.plan).map(drop)
     }
 }
 
@@ -60,8 +61,9 @@ mod tests {
         );
         assert_eq!(plan.check(), Ok(()));
         let wrong = of("title = 'x'\nwhat = 1\n").check().unwrap_err();
-        assert!(wrong.starts_with("p.toml line 2: "), "{wrong}");
+        assert!(wrong.message.starts_with("p.toml line 2: "), "{wrong}");
+        assert_eq!((wrong.key.as_deref(), wrong.line), (Some("what"), Some(2)));
         let nowhere = Settings { out: PathBuf::new(), ..plan };
-        assert!(nowhere.check().unwrap_err().starts_with("out: "));
+        assert!(nowhere.check().unwrap_err().message.starts_with("out: "));
     }
 }

@@ -37,7 +37,7 @@ pub struct About {
 /// Settings that cannot be; certificates, a token or a folder that cannot be had; an address that
 /// cannot be listened on.
 pub fn start(settings: Settings, context: &Context) -> Result<(About, Serving), RunError> {
-    settings.check().map_err(|why| RunError::Settings(anyhow!(why)))?;
+    settings.check()?;
     let scheme = if settings.cert.is_some() { "https" } else { "http" };
     let (access, shown) = access(&settings)?;
     let Settings { listen, allow, allow_ethertype, runs, .. } = &settings;

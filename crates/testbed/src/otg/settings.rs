@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sonde_run::change::{Change, restart};
+use sonde_run::error::SettingsError;
 use sonde_run::text;
 use sonde_wire::prefix::Prefix;
 
@@ -54,23 +55,30 @@ impl Settings {
     ///
     /// # Errors
     /// A certificate without a key, an address that others reach without certificates.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), SettingsError> {
         if self.cert.is_some() != self.key.is_some() {
-            return Err("cert: a certificate and its `key` go together".into());
+            return Err(SettingsError::new("cert", "a certificate and its `key` go together"));
         }
         if self.ca.is_some() && self.cert.is_none() {
-            return Err(
-                "ca: clients show certificates over HTTPS only; give `cert` and `key`".into()
-            );
+            return Err(SettingsError::new(
+                "ca",
+                "clients show certificates over HTTPS only; give `cert` and `key`",
+            ));
         }
         if self.ca.is_some() && self.token_file.is_some() {
-            return Err("token_file: clients show certificates of `ca` instead of a token".into());
+            return Err(SettingsError::new(
+                "token_file",
+                "clients show certificates of `ca` instead of a token",
+            ));
         }
         if self.ca.is_none() && !self.listen.ip().is_loopback() {
-            return Err(format!(
-                "listen: {} can be reached by others; listen on 127.0.0.1, or give `cert`, `key` \
+            return Err(SettingsError::new(
+                "listen",
+                format!(
+                    "{} can be reached by others; listen on 127.0.0.1, or give `cert`, `key` \
                  and `ca`, so that clients need certificates",
-                self.listen
+                    self.listen
+                ),
             ));
         }
         Ok(())
@@ -91,7 +99,7 @@ mod tests {
         let wrong = |change: fn(&mut Settings)| {
             let mut settings = settings.clone();
             change(&mut settings);
-            settings.check().unwrap_err()
+            settings.check().unwrap_err().message
         };
         assert!(wrong(|s| s.cert = Some("c.pem".into())).starts_with("cert: "));
         assert!(wrong(|s| s.ca = Some("ca.pem".into())).starts_with("ca: "));

@@ -12,6 +12,7 @@ use sonde_results::units::SECOND;
 use sonde_wire::prefix::Prefix;
 
 use crate::change::{Change, restart};
+use crate::error::SettingsError;
 use crate::{duration, text};
 
 /// What is held against the truth, and how. Times are ns.
@@ -95,12 +96,18 @@ impl Settings {
     ///
     /// # Errors
     /// A value out of its range, no truth, nothing to hold against it.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), SettingsError> {
         if self.truth.as_os_str().is_empty() {
-            return Err("truth: name the CSV file of the flows that there were".into());
+            return Err(SettingsError::new(
+                "truth",
+                "name the CSV file of the flows that there were",
+            ));
         }
         if self.files.is_empty() && self.listen.is_none() {
-            return Err("files: name what was exported, or where to listen for it (listen)".into());
+            return Err(SettingsError::new(
+                "files",
+                "name what was exported, or where to listen for it (listen)",
+            ));
         }
         for (key, ns) in [
             ("until_idle", Some(self.until_idle)),
@@ -110,17 +117,17 @@ impl Settings {
             ("every", self.every),
         ] {
             if ns.is_some_and(|ns| ns <= 0) {
-                return Err(format!("{key}: longer than zero"));
+                return Err(SettingsError::new(key, "longer than zero"));
             }
         }
         if self.time_tolerance < 0 {
-            return Err("time_tolerance: not negative".into());
+            return Err(SettingsError::new("time_tolerance", "not negative"));
         }
         if !(0.0..=1.0).contains(&self.tolerance) {
-            return Err("tolerance: 0 to 1".into());
+            return Err(SettingsError::new("tolerance", "0 to 1"));
         }
         if self.show > MOST_SHOWN {
-            return Err(format!("show: at most {MOST_SHOWN}"));
+            return Err(SettingsError::new("show", format!("at most {MOST_SHOWN}")));
         }
         Ok(())
     }
@@ -202,7 +209,7 @@ mod tests {
         assert_eq!(serde_json::from_str::<Settings>(&text).unwrap(), settings);
         assert_eq!(settings.check(), Ok(()));
         let wrong = Settings { tolerance: 2.0, ..settings };
-        assert_eq!(wrong.check(), Err("tolerance: 0 to 1".into()));
-        assert!(Settings::default().check().unwrap_err().starts_with("truth: "));
+        assert_eq!(wrong.check(), Err(SettingsError::new("tolerance", "0 to 1")));
+        assert!(Settings::default().check().unwrap_err().message.starts_with("truth: "));
     }
 }

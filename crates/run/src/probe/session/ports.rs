@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::{IpAddr, Ipv6Addr};
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use sonde_meter::stamp::StreamSpec;
 use sonde_port::{Caps, Engine, Filter, OpenSpec, Port, PortError};
 use sonde_sys::netlink::Route;
 
 use crate::engine::EngineSettings;
+use crate::error::SettingsError;
 use crate::probe::targets::{self, StreamPlan, Target};
 
 /// A port that is open.
@@ -130,37 +131,38 @@ pub fn lane_of(stream: &StreamSpec, route: &Route, below_ip: bool) -> u32 {
 
 /// Whether every probe fits the MTU of its way: "don't fragment" is set, so that a longer one
 /// would never leave.
-pub fn check_sizes(targets: &[Target], found: &[Route], fragment: bool) -> Result<()> {
+pub fn check_sizes(
+    targets: &[Target],
+    found: &[Route],
+    fragment: bool,
+) -> Result<(), SettingsError> {
     for (target, route) in targets.iter().zip(found) {
         let size = target.settings.size.map_or(0, u32::from);
         if size > route.mtu && !fragment {
-            bail!(
-                "{}: packets of {size} bytes do not fit, {} carries {}; use `stream.size = {}` or less, or \
-                 `fragment` to send them in pieces",
-                target.name,
-                route.interface,
-                route.mtu,
-                route.mtu
+            let (on, mtu) = (&route.interface, route.mtu);
+            let why = format!(
+                "packets of {size} bytes do not fit, {on} carries {mtu}; use `stream.size = {mtu}` \
+                 or less, or `fragment` to send them in pieces"
             );
+            return Err(SettingsError::of("stream.size", why).within(&target.name));
         }
     }
     Ok(())
 }
 
 /// Whether the engine can send every probe.
-pub fn check_frames(caps: &Caps, plan: &StreamPlan, streams: &[u32]) -> Result<()> {
+pub fn check_frames(caps: &Caps, plan: &StreamPlan, streams: &[u32]) -> Result<(), SettingsError> {
     // What VLAN tags take besides is the device's: the sender skips what then does not fit.
     let most = caps.max_frame.saturating_sub(14);
     for &i in streams {
         let stream = &plan.streams[i as usize];
         if usize::from(stream.ip_length) > most {
-            bail!(
-                "{}: packets of {} bytes are too long for engine {}; use `stream.size = {most}` or less, or \
-                 `engine.engine = socket`",
-                stream.destination,
-                stream.ip_length,
-                caps.engine
+            let (length, engine) = (stream.ip_length, &caps.engine);
+            let why = format!(
+                "packets of {length} bytes are too long for engine {engine}; use \
+                 `stream.size = {most}` or less, or `engine.engine = socket`"
             );
+            return Err(SettingsError::of("stream.size", why).within(stream.destination));
         }
     }
     Ok(())

@@ -23,7 +23,7 @@ fn defaults_and_targets() {
     assert_eq!(file.targets[1].name.as_deref(), Some("the edge"));
     assert_eq!(file.targets[1].stream.dscp, Some(vec![46]));
     assert_eq!(file.targets[1].stream.ttl, Some(9));
-    assert_eq!(file.targets[1].at, "t.toml line 10");
+    assert_eq!(file.targets[1].at.as_ref().unwrap().to_string(), "t.toml line 10");
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn plain_text() {
     let file = parse("# hosts\n10.0.0.1\n\n2001:db8::1  # core\nedge.example\n").unwrap();
     let hosts: Vec<_> = file.targets.iter().map(|t| t.host.as_str()).collect();
     assert_eq!(hosts, ["10.0.0.1", "2001:db8::1", "edge.example"]);
-    assert_eq!(file.targets[1].at, "t.toml line 4");
+    assert_eq!(file.targets[1].at.as_ref().unwrap().to_string(), "t.toml line 4");
     assert!(parse("a\na b\n").unwrap_err().starts_with("t.toml line 2: 'a b' is not one host"));
     assert!(
         parse("a\nb\na\n").unwrap_err().starts_with("t.toml line 3: host 'a' is there already")

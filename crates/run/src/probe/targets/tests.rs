@@ -1,6 +1,7 @@
 //! Tests of the expansion of targets to streams.
 
 use super::*;
+use crate::error::FileLine;
 use crate::probe::settings::PortRange;
 use proptest::prelude::*;
 
@@ -63,7 +64,7 @@ fn names_resolve_and_bad_ones_are_named() {
         assert!(error.contains(hint), "{error}");
     }
     let mut bad = entry("no-such-host.invalid");
-    bad.at = "t.toml line 3".into();
+    bad.at = Some(FileLine { file: "t.toml".into(), line: 3 });
     let error =
         format!("{:#}", expand(&[bad], &StreamOptions::default(), Family::Any, false).unwrap_err());
     assert!(
