@@ -58,7 +58,8 @@ impl Sink<Box<dyn Write + Send>> {
     /// As [`whole_file::create`]; `-` where there is no such output.
     pub fn create(path: &Path, stdout: Option<fn() -> Box<dyn Write + Send>>) -> io::Result<Self> {
         if path == Path::new("-") {
-            let stdout = stdout.ok_or_else(|| io::Error::other("there is no standard output"))?;
+            let stdout = stdout
+                .ok_or_else(|| io::Error::other("there is no standard output; name a file"))?;
             return Ok(Sink::new(stdout(), "standard output"));
         }
         Ok(Sink::to_file(whole_file::create(path)?, path))

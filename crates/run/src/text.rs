@@ -1,6 +1,7 @@
 //! Settings that are written as text, as on the command line: prefixes, engines, durations.
 
 use std::fmt::Display;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use serde::{Deserialize as _, Deserializer, Serializer, de};
@@ -23,6 +24,16 @@ where
     D: Deserializer<'de>,
 {
     String::deserialize(from)?.parse().map_err(de::Error::custom)
+}
+
+/// A size of a table, in flows, which was typed as `text`.
+///
+/// # Errors
+/// Out of range.
+pub(crate) fn flows(text: &str, flows: u64, range: RangeInclusive<u32>) -> Result<u32, String> {
+    let (low, high) = (range.start(), range.end());
+    let fits = u32::try_from(flows).ok().filter(|flows| range.contains(flows));
+    fits.ok_or_else(|| format!("'{text}' is not a number of flows, {low}..{high}"))
 }
 
 /// The same for lists.

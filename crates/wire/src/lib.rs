@@ -31,6 +31,7 @@ pub mod parse;
 pub mod pcap;
 pub mod pcapng;
 pub mod prefix;
+pub mod protocol;
 pub mod quic;
 pub mod sctp;
 pub mod signature;

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use sonde_results::units::parse_positive_duration;
 use sonde_run::flow::settings::{
     Export, ExportFormat, Field, InputEngine, InputSettings, Metering, Selection, Settings,
-    TimeUnits, TunnelKeys, parse_flows,
+    TimeUnits, TunnelKeys, parse_cache_size,
 };
 use sonde_run::flow::{CollectorAddress, IpProtocol, Sampling};
 use sonde_run::joins::Join;
@@ -96,7 +96,7 @@ pub struct MeteringArgs {
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = parse_positive_duration)]
     pub active: i64,
     /// Flows held at once by all workers, at most
-    #[arg(long, value_name = "N", default_value = "1048576", value_parser = parse_flows)]
+    #[arg(long, value_name = "N", default_value = "1048576", value_parser = parse_cache_size)]
     pub flows: u32,
     /// Each direction is a flow of its own
     #[arg(long)]

@@ -10,6 +10,7 @@ use sonde_results::flow::FlowRecord;
 use sonde_results::flow_run::{ExportTotal, ProtocolTotal};
 use sonde_results::units::{SECOND, format_count, format_elapsed, format_ns, format_share};
 use sonde_run::flow::{Talker, bytes};
+use sonde_wire::protocol;
 
 use crate::output::grid::{Column, Grid};
 use crate::output::live::wrapped;
@@ -308,17 +309,8 @@ fn end(address: IpAddr, port: u16) -> String {
     }
 }
 
-fn protocol_name(protocol: u8) -> String {
-    match protocol {
-        1 => "ICMP".into(),
-        6 => "TCP".into(),
-        17 => "UDP".into(),
-        47 => "GRE".into(),
-        50 => "ESP".into(),
-        58 => "ICMPv6".into(),
-        132 => "SCTP".into(),
-        other => format!("IP-{other}"),
-    }
+fn protocol_name(number: u8) -> String {
+    protocol::name(number).map_or_else(|| format!("IP-{number}"), str::to_owned)
 }
 
 fn doubts(caveats: CaveatSet, width: usize, style: Style) -> Vec<String> {

@@ -7,7 +7,7 @@ use sonde_results::units::parse_positive_duration;
 use sonde_run::engine::Engine;
 use sonde_run::joins::Join;
 use sonde_run::probe::settings::{parse_port, parse_record_interval};
-use sonde_run::rtt::settings::{Hook, SampleLimit, Settings, parse_flows};
+use sonde_run::rtt::settings::{Hook, SampleLimit, Settings, parse_table_size};
 use sonde_wire::prefix::Prefix;
 use std::path::PathBuf;
 
@@ -35,7 +35,7 @@ pub struct RttArgs {
     #[arg(short = 'w', long, value_name = "TIME", value_parser = parse_positive_duration)]
     pub duration: Option<i64>,
     /// Flows tracked at once, at most; a power of two
-    #[arg(long, value_name = "N", default_value = "131072", value_parser = parse_flows)]
+    #[arg(long, value_name = "N", default_value = "131072", value_parser = parse_table_size)]
     pub flows: u32,
     /// Measure in user space, where eBPF cannot be had: af_packet [default: in the kernel]
     #[arg(long, value_name = "ENGINE")]

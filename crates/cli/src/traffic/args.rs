@@ -60,7 +60,7 @@ pub struct FlowsArgs {
 
     /// Flows open at once
     #[arg(long, value_name = "N", default_value = "10000", help_heading = "Flows",
-          value_parser = parse_flows)]
+          value_parser = parse_open_flows)]
     pub flows: u32,
     /// Packets of a flow: constant:N, geometric:MEAN or pareto:INDEX:MIN:MAX
     #[arg(long, value_name = "LAW", default_value = "pareto:1.2:5:100000", help_heading = "Flows")]
@@ -186,7 +186,7 @@ impl FlowsArgs {
     }
 }
 
-fn parse_flows(text: &str) -> Result<u32, String> {
+fn parse_open_flows(text: &str) -> Result<u32, String> {
     match parse_rate(text).map(u32::try_from) {
         Ok(Ok(flows @ 1..=MAX_FLOWS)) => Ok(flows),
         _ => Err(format!("'{text}' is not a number of flows, 1..16777216; write 2000, 100k or 2M")),

@@ -40,7 +40,12 @@ impl CollectorAddress {
             .to_socket_addrs()
             .with_context(|| format!("{self}: cannot find the host '{}'", self.host))?
             .next()
-            .ok_or_else(|| anyhow!("{self}: the host '{}' has no address", self.host))
+            .ok_or_else(|| {
+                anyhow!(
+                    "{self}: the host '{}' has no address; give another, or an address",
+                    self.host
+                )
+            })
     }
 }
 

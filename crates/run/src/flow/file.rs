@@ -109,7 +109,7 @@ fn read_all(
         start_ns,
     };
     let mut parts = meters.into_iter().enumerate().zip(queues).map(part).zip(takes);
-    let (here, pieces) = parts.next().context("there is at least one worker")?;
+    let (here, pieces) = parts.next().context("`input.workers`: at least 1")?;
     thread::scope(|scope| {
         let reading = scope.spawn(|| feed(input, first, gives, &stop));
         let mut started = Vec::new();

@@ -124,7 +124,7 @@ fn open_frames(
         let name = &interface.name;
         let spec = OpenSpec { consume, snap, steady: true, ..OpenSpec::watching(name.clone()) };
         let open = move || open_frames_of(engine, &spec, workers);
-        let ports = open().with_context(|| format!("cannot meter {name}"))?;
+        let ports = open().with_context(|| format!("cannot meter {name} by {}", engine.name()))?;
         if let Some(port) = ports.first() {
             how = format!("{}: {}", port.caps().engine, port.caps().mode);
         }

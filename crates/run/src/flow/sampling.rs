@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use sonde_meter::flow::sampling::HashFunction;
 use sonde_results::units::parse_positive_duration;
+use sonde_wire::protocol;
 
 /// A way to sample, as typed.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -104,18 +105,9 @@ impl fmt::Display for IpProtocol {
 impl FromStr for IpProtocol {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        Ok(IpProtocol(match text {
-            "icmp" => 1,
-            "tcp" => 6,
-            "udp" => 17,
-            "gre" => 47,
-            "esp" => 50,
-            "icmpv6" => 58,
-            "sctp" => 132,
-            number => number.parse().map_err(|_| {
-                format!("'{text}' is no protocol; write tcp, udp, icmp, icmpv6, sctp or a number")
-            })?,
-        }))
+        protocol::number(text).or_else(|| text.parse().ok()).map(IpProtocol).ok_or_else(|| {
+            format!("'{text}' is no protocol; write tcp, udp, icmp, icmpv6, sctp or a number")
+        })
     }
 }
 

@@ -1,6 +1,7 @@
 //! The settings of flow metering.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -281,7 +282,7 @@ impl Settings {
                 return Err(SettingsError::new(key, "longer than zero"));
             }
         }
-        parse_flows(&metering.flows.to_string())
+        parse_cache_size(&metering.flows.to_string())
             .map_err(|why| SettingsError::new("metering.flows", why))?;
         self.check_input()?;
         if metering.uniflow && export.biflow {
@@ -377,7 +378,11 @@ impl FromStr for Field {
             "apps" => Field::Apps,
             _ => match text.strip_prefix("packets=").map(str::parse) {
                 Some(Ok(n @ 1..=MOST_PACKETS)) => Field::Packets(n),
-                Some(_) => return Err(format!("'{text}': packets=1..packets={MOST_PACKETS}")),
+                Some(_) => {
+                    return Err(format!(
+                        "'{text}' is out of range; packets=1..packets={MOST_PACKETS}"
+                    ));
+                }
                 None => {
                     return Err(format!(
                         "'{text}' is no field; choose link, packets, spread, tcp or apps"
@@ -388,22 +393,20 @@ impl FromStr for Field {
     }
 }
 
-/// A count of flows: "1048576", "2M".
+/// A size of the flow cache, in flows: "1048576", "2M".
 ///
 /// # Errors
 /// Not an amount, or out of range.
-pub fn parse_flows(text: &str) -> Result<u32, String> {
-    let flows = parse_amount(text)?;
-    u32::try_from(flows)
-        .ok()
-        .filter(|flows| (64..=1 << 28).contains(flows))
-        .ok_or_else(|| format!("'{text}' is not a number of flows, 64..268435456"))
+pub fn parse_cache_size(text: &str) -> Result<u32, String> {
+    text::flows(text, parse_amount(text)?, CACHE_SIZE)
 }
 
 /// Threads beyond are a mistake.
 const MOST_WORKERS: u16 = 64;
 /// Less has no room for the headers.
 const LEAST_TRIM: u16 = 64;
+/// Flows in the cache.
+const CACHE_SIZE: RangeInclusive<u32> = 64..=1 << 28;
 /// Of `packets` without a count.
 const PACKETS: u8 = 30;
 /// As ipfixprobe's pstats at most.

@@ -41,7 +41,9 @@ impl Writers {
     ) -> Result<Self> {
         let WriterSettings { jsonl, csv } = settings;
         if [jsonl, csv].into_iter().flatten().filter(|path| path.as_os_str() == "-").count() > 1 {
-            bail!("only one of JSON Lines and CSV can go to standard output");
+            bail!(
+                "only one of JSON Lines and CSV can go to standard output; name a file for the other"
+            );
         }
         let sink = |path: &PathBuf| {
             Sink::create(path, context.stdout)

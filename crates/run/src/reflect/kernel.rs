@@ -73,7 +73,8 @@ impl Kernel {
     /// # Errors
     /// No such interface, no mode that works.
     pub fn attach(settings: &Settings, clock: ClockState) -> Result<Self, RunError> {
-        let port = *settings.port.first().context("a reflector has a port")?;
+        let port =
+            *settings.port.first().context("there is no port to answer on; name one in `port`")?;
         let interface = settings.engine.iface.clone().unwrap_or_default();
         let mut links = Links::open().with_context(|| netlink("ask the kernel for interfaces"))?;
         let ifindex = find(&mut links, &interface)?

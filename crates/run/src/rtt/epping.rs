@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use sonde_results::rtt::{EndReason, FlowKey, RttFlow, RttKind, RttSample};
+use sonde_wire::protocol;
 
 /// Which of the three.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,13 +175,9 @@ pub struct EppingProtocol(pub u8);
 
 impl std::fmt::Display for EppingProtocol {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.0 {
-            1 => f.write_str("ICMP"),
-            6 => f.write_str("TCP"),
-            17 => f.write_str("UDP"),
-            58 => f.write_str("ICMPv6"),
-            132 => f.write_str("SCTP"),
-            other => write!(f, "{other}"),
+        match protocol::name(self.0) {
+            Some(name) => f.write_str(name),
+            None => self.0.fmt(f),
         }
     }
 }

@@ -113,7 +113,7 @@ impl WatchedInterfaces {
                     let text = format!("{error:#}");
                     if watched.refused.as_ref() != Some(&text) {
                         tracing::warn!(
-                            "{} has returned but cannot be watched: {text}",
+                            "{} has returned but cannot be watched: {text}; it is tried again when it changes",
                             watched.name
                         );
                     }

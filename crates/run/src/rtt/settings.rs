@@ -133,7 +133,8 @@ impl Settings {
         if self.duration.is_some_and(|ns| ns <= 0) {
             return Err(SettingsError::new("duration", "longer than zero"));
         }
-        parse_flows(&self.flows.to_string()).map_err(|why| SettingsError::new("flows", why))?;
+        parse_table_size(&self.flows.to_string())
+            .map_err(|why| SettingsError::new("flows", why))?;
         if self.by == RttGroupBy::As && self.prefixes.is_none() {
             return Err(SettingsError::new(
                 "by",
@@ -229,24 +230,21 @@ impl FromStr for SampleLimit {
     }
 }
 
-/// A size of the flow table: "131072", "256k".
+/// A size of the flow table, in flows: "131072", "256k".
 ///
 /// # Errors
 /// No power of two, or out of range.
-pub fn parse_flows(text: &str) -> Result<u32, String> {
+pub fn parse_table_size(text: &str) -> Result<u32, String> {
     let amount = parse_amount(text)?;
     // "256k" is an approximate amount: the next size that there is.
     let round = !text.ends_with(|c: char| c.is_ascii_digit());
     let amount = if round { amount.checked_next_power_of_two().unwrap_or(amount) } else { amount };
-    match u32::try_from(amount) {
-        Ok(n) if (FEWEST_FLOWS..=MOST_FLOWS).contains(&n) && n.is_power_of_two() => Ok(n),
-        Ok(n) if (FEWEST_FLOWS..=MOST_FLOWS).contains(&n) => Err(format!(
-            "{n} is not a power of two; write {} or {}",
-            n.next_power_of_two() / 2,
-            n.next_power_of_two()
-        )),
-        _ => Err(format!("'{text}' is not a number of flows, {FEWEST_FLOWS}..{MOST_FLOWS}")),
+    let flows = text::flows(text, amount, TABLE_SIZE)?;
+    if !flows.is_power_of_two() {
+        let above = flows.next_power_of_two();
+        return Err(format!("{flows} is not a power of two; write {} or {above}", above / 2));
     }
+    Ok(flows)
 }
 
 /// The same for a matcher.
@@ -342,8 +340,8 @@ fn filter(settings: &Settings) -> RttFilter {
 
 /// The least and greatest length of an interval, ns.
 const INTERVAL: RangeInclusive<i64> = SECOND / 10..=86_400 * SECOND;
-const FEWEST_FLOWS: u32 = 64;
-const MOST_FLOWS: u32 = 1 << 22;
+/// Flows in the table.
+const TABLE_SIZE: RangeInclusive<u32> = 64..=1 << 22;
 
 #[cfg(test)]
 mod tests {

@@ -49,8 +49,9 @@ impl PcapFile {
     /// The frame in the last slot is `len` bytes long.
     #[inline]
     pub fn commit(&mut self, unix_nanos: i64, len: usize) -> Result<()> {
-        let mut header = record_header(unix_nanos, len, len as u32)
-            .with_context(|| format!("a pcap file cannot say {unix_nanos} ns since 1970"))?;
+        let mut header = record_header(unix_nanos, len, len as u32).with_context(|| {
+            format!("a pcap file has no time {unix_nanos} ns since 1970; set a `duration`")
+        })?;
         if self.resolution == Resolution::Us {
             let micros = (unix_nanos.rem_euclid(1_000_000_000) / 1_000) as u32;
             header[4..8].copy_from_slice(&micros.to_le_bytes());

@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use anyhow::{Context as _, Result, anyhow};
 use csv::ByteRecord;
+use sonde_wire::protocol;
 
 use crate::capture_file::{Octets, octets};
 use crate::running::Stop;
@@ -191,7 +192,8 @@ impl Lines {
         match flow(&self.columns, &self.record) {
             Some(flow) => Ok(Some(flow)),
             None => Err(anyhow!(
-                "{}: line {line} is not a flow: it lacks what the header names, or has text for a number",
+                "{}: line {line} is not a flow: it lacks what the header names, or has text for a \
+                 number; mend or remove it",
                 self.path
             )),
         }
@@ -319,20 +321,15 @@ fn flag_letters(text: &str) -> u8 {
     text.bytes().fold(0, |flags, letter| flags | bit(letter))
 }
 
+/// The protocol number of a name as nfdump writes it.
 fn protocol_number(name: &str) -> Option<u8> {
-    Some(match name {
-        "TCP" => 6,
-        "UDP" => 17,
-        "ICMP" => 1,
-        "ICMP6" => 58,
-        "GRE" => 47,
-        "IPIP" => 4,
-        "IPv6" => 41,
-        "ESP" => 50,
-        "AH" => 51,
-        "SCTP" => 132,
-        number => number.parse().ok()?,
-    })
+    match name {
+        "ICMP6" => Some(58),
+        "IPIP" => Some(4),
+        "IPv6" => Some(41),
+        "AH" => Some(51),
+        name => protocol::number(name).or_else(|| name.parse().ok()),
+    }
 }
 
 #[cfg(test)]

@@ -68,7 +68,10 @@ impl Bound {
             Ok(())
         })?;
         if let Bound::Udp(socket) = &self {
-            exporters.dropped(udp::dropped(socket).context("cannot count lost datagrams")?);
+            exporters.dropped(
+                udp::dropped(socket)
+                    .context("cannot ask the kernel how many datagrams it dropped")?,
+            );
         }
         Ok(())
     }
