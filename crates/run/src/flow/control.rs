@@ -6,7 +6,7 @@ use anyhow::anyhow;
 
 use crate::error::RunError;
 
-/// Told when the outputs have gone on in their next files.
+/// Notified when the outputs have gone on in their next files.
 pub(super) type Rotation = SyncSender<()>;
 
 /// A handle that asks the meters of a run to rotate their outputs.

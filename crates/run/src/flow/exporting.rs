@@ -50,7 +50,7 @@ struct WorkerReport {
 }
 
 impl MeteringState {
-    /// Says how many packets a metering thread has selected, and how many it could not meter;
+    /// Notes how many packets a metering thread has selected, and how many it could not meter;
     /// `lost` came in and did not reach its meter.
     pub fn report(&self, worker: usize, meter: &Meter, lost: u64) {
         let selectors = meter.sequence().map(selection::report).unwrap_or_default();
@@ -59,8 +59,8 @@ impl MeteringState {
         reports.insert(worker, WorkerReport { selectors, ignored });
     }
 
-    /// Says that the interfaces have changed; by the flow key's `point`.
-    pub fn tell_interfaces(&self, interfaces: Vec<ExportInterface>) {
+    /// The interfaces after a change; by the flow key's `point`.
+    pub fn set_interfaces(&self, interfaces: Vec<ExportInterface>) {
         *self.interfaces.lock().unwrap_or_else(|e| e.into_inner()) = Some(interfaces);
     }
 

@@ -154,7 +154,7 @@ impl Following {
                 return Ok(());
             }
             if let Some(interfaces) = self.follow.look(&mut self.run)? {
-                self.shared.tell_interfaces(interfaces);
+                self.shared.set_interfaces(interfaces);
             }
             let now = clock.now();
             let set = clock.steps();

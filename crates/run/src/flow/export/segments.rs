@@ -104,7 +104,7 @@ impl SpoolSegments {
         Ok(segments)
     }
 
-    /// Tells this run's messages from those of earlier ones.
+    /// Distinguishes this run's messages from those of earlier ones.
     pub fn series(&self) -> u64 {
         self.series
     }

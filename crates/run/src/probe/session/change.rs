@@ -129,7 +129,7 @@ impl ProbeSession {
         Ok(plan.infos)
     }
 
-    /// Tells all lanes the ways, those to the targets from `first` on among them, and starts
+    /// Gives all lanes the ways, those to the targets from `first` on among them, and starts
     /// further lanes. So no probe leaves by another target's next hop.
     fn start_lanes(
         &mut self,
