@@ -19,6 +19,7 @@ pub mod probe;
 pub mod pump;
 pub mod reflect;
 pub mod rtt;
+mod run_clock;
 pub mod running;
 mod secrets;
 pub mod sink;

@@ -1,6 +1,7 @@
-//! For tests: a port whose far end is a reflector behind a modelled path. Its time is virtual,
-//! and passes only while the port is used.
+//! For tests: a clock that stands still unless it is moved, and a port whose far end is a
+//! reflector behind a modelled path. The port's time passes only while it is used.
 
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use sonde_meter::stamp::{Reflector, ReflectorConfig};
@@ -9,6 +10,34 @@ use sonde_port::{Caps, Port, PortError, PortStats, RxBurst, TxBurst};
 use sonde_wire::Time;
 
 use crate::pump;
+use crate::run_clock::RunClock;
+use crate::running::Stop;
+
+/// A clock that stands still unless somebody waits. Its copies show the same.
+#[derive(Clone, Debug, Default)]
+pub struct VirtualClock {
+    /// Since the epoch.
+    pub ns: Arc<AtomicI64>,
+    /// How often it was set.
+    pub set: Arc<AtomicU32>,
+}
+
+impl RunClock for VirtualClock {
+    fn now(&self) -> Time {
+        Time::from_nanos(self.ns.load(Ordering::Relaxed))
+    }
+
+    fn steps(&mut self) -> u32 {
+        self.set.load(Ordering::Relaxed)
+    }
+
+    fn wait(&mut self, ns: i64, stop: &Stop) -> bool {
+        if !stop.is_asked() {
+            self.ns.fetch_add(ns.max(0), Ordering::Relaxed);
+        }
+        stop.is_asked()
+    }
+}
 
 /// One end of a path to a reflector on UDP port 862.
 pub struct ReflectedPort {
@@ -16,6 +45,8 @@ pub struct ReflectedPort {
     far: MemPort,
     reflector: Reflector,
     clock: MemClock,
+    /// Held by a test until the port may be used: then what it does waits for the test.
+    pub gate: Option<Arc<Mutex<()>>>,
     /// From then on it receives nothing but errors.
     pub fails_at: Option<Time>,
     /// Frames that it says it has lost by itself, from a time on.
@@ -42,7 +73,8 @@ impl ReflectedPort {
         let seen = Arc::<Mutex<Seen>>::default();
         let (fails_at, dropped) = (None, None);
         let theirs = seen.clone();
-        (ReflectedPort { port, far, reflector, clock, fails_at, dropped, seen }, theirs)
+        let gate = None;
+        (ReflectedPort { port, far, reflector, clock, gate, fails_at, dropped, seen }, theirs)
     }
 
     /// The far end does what is due.
@@ -55,6 +87,9 @@ impl ReflectedPort {
 
 impl Port for ReflectedPort {
     fn rx(&mut self) -> Result<RxBurst<'_>, PortError> {
+        if let Some(gate) = self.gate.take() {
+            drop(gate.lock());
+        }
         self.reflect();
         if self.fails_at.is_some_and(|at| self.clock.now() >= at) {
             return Err(PortError::Config("the cable was cut".into()));

@@ -99,6 +99,15 @@ struct QueueEnd {
     empty: Producer<Vec<FlowRecord>>,
 }
 
+/// Both ends of a queue in which so many records find room.
+fn queue(room: usize, shared: &Arc<MeteringState>) -> (RecordQueue, QueueEnd) {
+    let (to, full) = RingBuffer::new(room.div_ceil(BATCH).max(2));
+    let (empty, back) = RingBuffer::new(KEPT);
+    let batch = Vec::with_capacity(BATCH);
+    let records = RecordQueue { batch, full: to, empty: back, shared: shared.clone() };
+    (records, QueueEnd { full, empty })
+}
+
 impl RecordQueue {
     /// For captures: waits for room, since the packets can wait, too.
     #[inline]
@@ -173,14 +182,7 @@ impl Exporting {
         room: usize,
     ) -> Result<(Exporting, Vec<RecordQueue>)> {
         let shared = Arc::new(MeteringState::default());
-        let queue = |_| {
-            let (to, full) = RingBuffer::new(room.div_ceil(BATCH).max(2));
-            let (empty, back) = RingBuffer::new(KEPT);
-            let batch = Vec::with_capacity(BATCH);
-            let records = RecordQueue { batch, full: to, empty: back, shared: shared.clone() };
-            (records, QueueEnd { full, empty })
-        };
-        let (records, consumers) = (0..workers).map(queue).unzip();
+        let (records, consumers) = (0..workers).map(|_| queue(room, &shared)).unzip();
         let theirs = shared.clone();
         let (rotations, asked) = channel();
         let thread = thread::Builder::new()
@@ -362,3 +364,6 @@ const EMPTY: Duration = Duration::from_millis(1);
 const TICK_NS: i64 = 100_000_000;
 /// Records kept for the summary.
 const TOP: usize = 20;
+
+#[cfg(test)]
+pub(super) mod tests;

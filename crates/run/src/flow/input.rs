@@ -526,4 +526,4 @@ const RETRY_NS: i64 = 500_000_000;
 const SHORT_NS: i64 = 1_000_000;
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -30,6 +30,7 @@ use super::{outcome, setup};
 use crate::confined::Uses;
 use crate::error::{RunError, SettingsError};
 use crate::joins;
+use crate::run_clock::RunClock;
 use crate::running::{Context, Latest, Running, Stop};
 use crate::secrets::secrets;
 
@@ -99,7 +100,8 @@ pub fn start(
         let shared = exporting.shared();
         let duration = settings.duration;
         let mut following = Following { run, follow, threads, shared, status: theirs.clone() };
-        let failure = following.run(duration, &asked).err();
+        // Whoever sets the clock disturbs no interval.
+        let failure = following.run(&mut SteadyClock::new(), duration, &asked).err();
         end.store(true, Ordering::Relaxed);
         let finished = following.finish(exporting);
         ended(&theirs, finished, failure)
@@ -137,14 +139,12 @@ struct Following {
 
 impl Following {
     /// Until the end. An error: what failed.
-    fn run(&mut self, duration: Option<i64>, stop: &Stop) -> Result<()> {
-        // Whoever sets the clock disturbs no interval.
-        let mut clock = SteadyClock::new();
+    fn run(&mut self, clock: &mut impl RunClock, duration: Option<i64>, stop: &Stop) -> Result<()> {
         let mut steps = clock.steps();
         let end = duration.map(|ns| clock.now() + ns);
         loop {
             let left = end.map_or(LOOK_AROUND_NS, |end| end - clock.now());
-            if stop.wait(Duration::from_nanos(left.clamp(0, LOOK_AROUND_NS) as u64)) {
+            if clock.wait(left.min(LOOK_AROUND_NS), stop) {
                 return Ok(());
             }
             if let Some(error) = self.threads.iter().find_map(Worker::failure) {
@@ -260,7 +260,7 @@ struct Ended {
     meter: Meter,
     /// Packets that came in and did not reach the meter.
     lost: u64,
-    /// Packets that the kernel's program could not read, by why.
+    /// Packets that the kernel's program could not read, by reason.
     refused: BTreeMap<String, u64>,
 }
 
@@ -399,3 +399,6 @@ const SWEEP: Duration = Duration::from_millis(100);
 const PATIENCE_NS: i64 = 20_000_000;
 /// What a packet may spend between its stamp and the meter.
 const IN_RINGS_NS: i64 = 200_000_000;
+
+#[cfg(test)]
+mod tests;

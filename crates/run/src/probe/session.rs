@@ -340,3 +340,6 @@ const PAGES_FOR_ANY: usize = 6 * 120;
 /// Pages a stream needs on a busy path: delays over a dozen powers of two, and their
 /// variation on both sides of zero.
 const PAGES_A_STREAM: usize = 64;
+
+#[cfg(test)]
+mod tests;

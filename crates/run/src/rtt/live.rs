@@ -21,6 +21,7 @@ use super::settings::{self, Settings};
 use super::source::InterfaceWatcher;
 use crate::confined::Uses;
 use crate::error::{RunError, SettingsError};
+use crate::run_clock::RunClock;
 use crate::running::{Context, Ended, Running, Stop};
 
 /// Refuses more interfaces than a run can distinguish.
@@ -75,25 +76,6 @@ pub fn start<S: InterfaceWatcher + 'static>(
     Ok((about, Running::start("sonde-rtt", (records, status, control), stop, work)?))
 }
 
-/// The clock of a run: tests have one of their own.
-trait Clock {
-    /// Steady time, as TAI.
-    fn now(&self) -> Time;
-
-    /// How often the host's clock was set so far.
-    fn steps(&mut self) -> u32;
-}
-
-impl Clock for SteadyClock {
-    fn now(&self) -> Time {
-        SteadyClock::now(self)
-    }
-
-    fn steps(&mut self) -> u32 {
-        SteadyClock::steps(self)
-    }
-}
-
 /// State of a run on interfaces.
 struct Watch<S, C> {
     source: S,
@@ -106,7 +88,7 @@ struct Watch<S, C> {
     begun: Time,
 }
 
-impl<S: InterfaceWatcher, C: Clock> Watch<S, C> {
+impl<S: InterfaceWatcher, C: RunClock> Watch<S, C> {
     fn run(&mut self, end: Option<Time>, interval: i64, stop: &Stop) -> anyhow::Result<()> {
         let (mut steps, mut look_around) = (self.clock.steps(), self.begun);
         loop {

@@ -115,7 +115,10 @@ fn a_reload_that_cannot_be_changes_nothing() {
     // Longer than the engine's frames, and on an interface that carries it.
     let refused = probing.control.reload(of(&["10.1.0.2", "10.2.0.1"], Some(9_050)));
     match refused {
-        Err(RunError::Host(error)) => assert!(error.to_string().contains("too long"), "{error:#}"),
+        Err(RunError::Settings(wrong)) => {
+            assert!(wrong.message.contains("too long"), "{wrong}");
+            assert_eq!(wrong.key.as_deref(), Some("stream.size"));
+        }
         other => panic!("{other:?}"),
     }
     let change = probing.control.reload(of(&["10.1.0.2", "10.2.0.2"], None)).unwrap().change;

@@ -8,14 +8,14 @@ use super::*;
 use crate::flow::shard::Shard;
 
 /// An interface in virtual time: the port that is metered, and what sends to it.
-struct Wire {
+pub(in crate::flow) struct Wire {
     far: MemPort,
-    clock: MemClock,
+    pub clock: MemClock,
 }
 
 impl Wire {
     /// Sends a frame at `at`, which the metered port stamps with that time.
-    fn send(&mut self, frame: Vec<u8>, at: Time) {
+    pub fn send(&mut self, frame: Vec<u8>, at: Time) {
         self.clock.advance_to(at);
         let mut free = self.far.tx();
         free.slot().expect("one fits")[..frame.len()].copy_from_slice(&frame);
@@ -24,7 +24,8 @@ impl Wire {
     }
 }
 
-/// A port that says it lost some, and fails when its interface is gone.
+/// A port that says it lost some, and fails when its interface is gone: 1, to receive; 2, to
+/// wait.
 struct Metered {
     port: MemPort,
     lost: u64,
@@ -33,7 +34,7 @@ struct Metered {
 
 impl Port for Metered {
     fn rx(&mut self) -> Result<RxBurst<'_>, PortError> {
-        if self.gone.load(Ordering::Relaxed) != 0 {
+        if self.gone.load(Ordering::Relaxed) == 1 {
             return Err(PortError::Config("the interface is gone".into()));
         }
         self.port.rx()
@@ -48,6 +49,9 @@ impl Port for Metered {
     }
 
     fn wait(&mut self, until: Time) -> Result<(), PortError> {
+        if self.gone.load(Ordering::Relaxed) == 2 {
+            return Err(PortError::Config("the interface is gone".into()));
+        }
         self.port.wait(until)
     }
 
@@ -65,7 +69,7 @@ impl Port for Metered {
 }
 
 /// UDP from 10.0.0.`n` to 10.0.0.1, without payload.
-fn datagram(n: u8) -> Vec<u8> {
+pub(in crate::flow) fn datagram(n: u8) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
     frame.extend([0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, n, 10, 0, 0, 1]);
     frame.extend([0, 7, 0, 9, 0, 8, 0, 0]);
@@ -82,9 +86,9 @@ fn answer(n: u8) -> Vec<u8> {
 }
 
 /// Set once a port has failed.
-type Gone = Arc<AtomicU32>;
+pub(in crate::flow) type Gone = Arc<AtomicU32>;
 
-fn wire(lost: u64) -> (Box<dyn Port>, Wire, Gone) {
+pub(in crate::flow) fn wire(lost: u64) -> (Box<dyn Port>, Wire, Gone) {
     let (port, far, clock) = MemLink::new(1, PathModel::default(), PathModel::default());
     clock.advance_to(steady_now() - 1_000_000_000);
     let gone = Gone::default();
@@ -104,8 +108,13 @@ fn frames(ports: Vec<CapturePort>, ordered: Option<Ordered>) -> MeterInput {
     MeterInput::Frames(FrameInput { ports, ordered, is_over: false })
 }
 
+/// One interface by itself, which is not opened again.
+pub(in crate::flow) fn single(port: Box<dyn Port>) -> MeterInput {
+    frames(vec![capture(port, never())], None)
+}
+
 /// `points`: which interfaces are one observation point.
-fn meter(points: &[u8]) -> Meter {
+pub(in crate::flow) fn meter(points: &[u8]) -> Meter {
     setup::meter_at(0, &Settings::default(), [1, 2], Shard::whole(), points).unwrap()
 }
 

@@ -50,7 +50,7 @@ impl ProbeSession {
     }
 
     /// The targets (by index) that are not in `wanted`, and what of `wanted` is not measured yet.
-    fn compare(&self, wanted: Vec<Target>) -> (HashSet<u32>, Vec<Target>) {
+    pub(super) fn compare(&self, wanted: Vec<Target>) -> (HashSet<u32>, Vec<Target>) {
         let all = self.routing.targets.iter().enumerate();
         let there = all.filter(|(_, (_, ended))| ended.is_none()).map(|(i, (t, _))| (i as u32, t));
         let (of_there, of_wanted) = (by_name(there.clone().map(|(_, t)| t)), by_name(&wanted));
@@ -63,7 +63,7 @@ impl ProbeSession {
     }
 
     /// Ends the streams of these targets, and says which they are.
-    fn end(&mut self, gone: &HashSet<u32>) -> Vec<u32> {
+    pub(super) fn end(&mut self, gone: &HashSet<u32>) -> Vec<u32> {
         for &target in gone {
             self.routing.targets[target as usize].1 = Some(Instant::now());
         }
@@ -181,7 +181,7 @@ impl ProbeSession {
     }
 
     /// Source ports towards each destination whose replies may still come.
-    fn ports_in_use(&self) -> HashMap<IpAddr, HashSet<u16>> {
+    pub(super) fn ports_in_use(&self) -> HashMap<IpAddr, HashSet<u16>> {
         let settled = Duration::from_nanos(self.run.timeout.unsigned_abs()) + SETTLING;
         let mut used: HashMap<IpAddr, HashSet<u16>> = HashMap::new();
         for (stream, &target) in self.routing.plan.iter().zip(&self.routing.target_of) {
@@ -209,7 +209,7 @@ fn alike<'a>(among: &'a ByName<'_>, target: &Target) -> impl Iterator<Item = &'a
 }
 
 /// Whether a port that receives `filter` gets what `needs` wants.
-fn has_all(filter: &Filter, needs: &Filter) -> bool {
+pub(super) fn has_all(filter: &Filter, needs: &Filter) -> bool {
     needs.local.iter().all(|a| filter.local.contains(a))
         && needs.local_ports.iter().all(|p| filter.local_ports.contains(p))
 }

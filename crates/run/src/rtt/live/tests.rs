@@ -1,5 +1,4 @@
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 
 use anyhow::bail;
 use sonde_results::Caveat;
@@ -9,27 +8,11 @@ use sonde_results::testing::rtt as results;
 use super::*;
 use crate::rtt::event::{Event, RttInterval};
 use crate::running::{Next, RecordReceiver};
-
-/// A clock that stands still unless a source waits.
-#[derive(Clone, Default)]
-struct Virtual {
-    ns: Arc<AtomicI64>,
-    set: Arc<AtomicU32>,
-}
-
-impl Clock for Virtual {
-    fn now(&self) -> Time {
-        Time::from_nanos(self.ns.load(Ordering::Relaxed))
-    }
-
-    fn steps(&mut self) -> u32 {
-        self.set.load(Ordering::Relaxed)
-    }
-}
+use crate::virtual_time::VirtualClock;
 
 /// Finds one group in each interval, and an open flow at the end.
 struct Scripted {
-    clock: Virtual,
+    clock: VirtualClock,
     /// At this time, ns, something happens before it goes on.
     at: Option<(i64, What)>,
     control: Control,
@@ -87,7 +70,7 @@ const SECOND: i64 = 1_000_000_000;
 fn run(at: Option<(i64, What)>) -> (Ended, Vec<Event>) {
     let settings = Settings { flow_records: true, ..Settings::default() };
     let (out, records, _) = RttOutput::new(&settings, Vec::new(), None);
-    let (clock, control, stop) = (Virtual::default(), Control::default(), Stop::default());
+    let (clock, control, stop) = (VirtualClock::default(), Control::default(), Stop::default());
     let source = Scripted {
         clock: clock.clone(),
         at,
