@@ -10,7 +10,7 @@ use super::event::Changed;
 use super::settings::Settings;
 use super::targets::{self, Expanded, Target};
 use crate::change::Change;
-use crate::error::{RunError, SettingsError};
+use crate::error::RunError;
 
 /// Orders to a probe.
 pub struct Control {
@@ -61,11 +61,7 @@ impl Control {
         let (done, waits) = sync_channel(1);
         let gone = || anyhow!("the probe has ended: its targets cannot change; start it anew");
         self.orders.send(ReloadRequest { targets, done }).map_err(|_| gone())?;
-        let changed = waits.recv().with_context(|| gone().to_string())?;
-        let changed = changed.map_err(|error| match error.downcast::<SettingsError>() {
-            Ok(wrong) => RunError::Settings(wrong),
-            Err(error) => RunError::Host(error),
-        })?;
+        let changed = waits.recv().with_context(|| gone().to_string())??;
         left_out.extend(changed.left_out);
         *settings = new;
         Ok(Reloaded { change, left_out })

@@ -46,7 +46,7 @@ impl TargetsFile {
             let why = "holds no target; add one host a line, or [[target]] tables with 'host'";
             return Err(source.whole(why));
         }
-        refuse_twins(source, &read.targets)?;
+        refuse_twins(&read.targets)?;
         Ok(read)
     }
 }
@@ -160,7 +160,7 @@ fn is_toml(text: &str) -> bool {
 }
 
 /// The same host with the same settings is a slip: its streams would be the same twice.
-fn refuse_twins(source: &TomlText, targets: &[TargetEntry]) -> Result<(), SettingsError> {
+fn refuse_twins(targets: &[TargetEntry]) -> Result<(), SettingsError> {
     let mut seen = std::collections::HashMap::<&str, Vec<&TargetEntry>>::new();
     for target in targets {
         let namesakes = seen.entry(&target.host).or_default();

@@ -14,7 +14,7 @@ use sonde_sys::udp::Datagrams;
 use super::backlog::Backlog;
 use super::pace::MessagePace;
 use super::stream::{ExportStream, PATIENCE};
-use super::tls::Tls;
+use super::tls::TlsClient;
 use super::{Common, ExportTotals, OptionsDue, Output, protocol};
 use crate::flow::collector_address::{CollectorAddress, CollectorTransport};
 use crate::flow::settings::ExportFormat;

@@ -22,7 +22,7 @@ use sonde_results::flow_run::ExportTotal;
 
 use super::backlog::Backlog;
 use super::connection::Connection;
-use super::tls::Tls;
+use super::tls::TlsClient;
 use super::{ExportTotals, OptionsDue, Output};
 use crate::flow::collector_address::CollectorAddress;
 use crate::running::Stop;
