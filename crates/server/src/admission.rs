@@ -31,7 +31,7 @@ struct Inner {
 }
 
 struct Connection {
-    number: u64,
+    id: u64,
     from: IpAddr,
     authenticated: bool,
     busy: u32,
@@ -41,7 +41,7 @@ struct Connection {
 /// A connection that counts against the limits until it is dropped.
 pub struct AdmittedConnection {
     admission: Admission,
-    number: u64,
+    id: u64,
 }
 
 /// While it exists, its connection serves a request and is not closed in favour of another.
@@ -60,7 +60,7 @@ impl Admission {
     /// Admits an anonymous connection from `from`. Another may be closed for it, by its `close`,
     /// which is called at most once and must not block.
     pub fn admit(&self, from: IpAddr, close: impl FnOnce() + Send + 'static) -> AdmittedConnection {
-        let (from, number) = (network(from), self.0.next.fetch_add(1, Ordering::Relaxed));
+        let (from, id) = (network(from), self.0.next.fetch_add(1, Ordering::Relaxed));
         let mut connections = self.connections();
         let ConnectionLimits { anonymous, anonymous_per_network, .. } = self.0.limits;
         let of_network = connections.iter().filter(|t| !t.authenticated && t.from == from).count();
@@ -75,7 +75,7 @@ impl Admission {
         };
         let out = oldest.map(|i| connections.remove(i));
         connections.push(Connection {
-            number,
+            id,
             from,
             authenticated: false,
             busy: 0,
@@ -83,7 +83,7 @@ impl Admission {
         });
         drop(connections);
         self.evict(out);
-        AdmittedConnection { admission: self.clone(), number }
+        AdmittedConnection { admission: self.clone(), id }
     }
 
     /// Closes all anonymous connections.
@@ -120,7 +120,7 @@ impl AdmittedConnection {
     #[must_use]
     pub fn mark_authenticated(&self) -> bool {
         let mut connections = self.admission.connections();
-        let Some(own) = connections.iter().position(|t| t.number == self.number) else {
+        let Some(own) = connections.iter().position(|t| t.id == self.id) else {
             return false;
         };
         if connections[own].authenticated {
@@ -135,7 +135,7 @@ impl AdmittedConnection {
                 None => return false,
             }
         }
-        if let Some(own) = connections.iter_mut().find(|t| t.number == self.number) {
+        if let Some(own) = connections.iter_mut().find(|t| t.id == self.id) {
             own.authenticated = true;
         }
         drop(connections);
@@ -149,7 +149,7 @@ impl AdmittedConnection {
     }
 
     fn count(&self, change: i32) {
-        if let Some(own) = self.admission.connections().iter_mut().find(|t| t.number == self.number)
+        if let Some(own) = self.admission.connections().iter_mut().find(|t| t.id == self.id)
         {
             own.busy = own.busy.saturating_add_signed(change);
         }
@@ -158,7 +158,7 @@ impl AdmittedConnection {
 
 impl Drop for AdmittedConnection {
     fn drop(&mut self) {
-        self.admission.connections().retain(|t| t.number != self.number);
+        self.admission.connections().retain(|t| t.id != self.id);
     }
 }
 

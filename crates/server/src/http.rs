@@ -332,8 +332,8 @@ pub(crate) fn error(status: StatusCode, kind: &str, errors: &[String]) -> Respon
 
 /// What a browser may have been led to send by somebody else's page.
 ///
-/// A name that is not this host's own (DNS rebinding), or a body that a page may send without
-/// being allowed to (RFC 9110 leaves it to us; browsers ask first for application/json).
+/// Refused is a name that is not this host's own (DNS rebinding). So is a body that a page may send
+/// without being allowed to (RFC 9110 leaves it to us). Browsers ask first for application/json.
 fn refused(method: &Method, headers: &HeaderMap) -> Option<(StatusCode, String)> {
     let host = headers.get(HOST).and_then(|h| h.to_str().ok()).unwrap_or_default();
     if !names_an_address(host) {

@@ -27,14 +27,14 @@ use self::metrics::{
 use self::ports::CaptureRequest;
 use crate::http::{self, ConnectionAddresses, Request, error};
 
-/// The version of the model, as `/capabilities/version` tells it: any that is compatible with
-/// it by the rules of semantic versioning will do for a client.
+/// The version of the model, as `/capabilities/version` returns it. Clients accept any that is
+/// compatible with it by the rules of semantic versioning.
 pub const API_VERSION: &str = "^1.0.0";
 
 /// What generates the traffic.
 pub trait TrafficGenerator: Send + Sync + 'static {
-    /// Takes the place of whatever was configured, and stops that. Returns warnings. `client` is
-    /// how the request came: that way must stay open.
+    /// Replaces and stops whatever was configured. Returns warnings. `client` is how the request
+    /// came: that way must stay open.
     ///
     /// # Errors
     /// Every reason why it cannot be done. Then nothing is configured.
@@ -87,7 +87,7 @@ pub trait TrafficGenerator: Send + Sync + 'static {
     /// No such port; a port that has failed.
     fn port_metrics(&self, names: &[String]) -> Result<Vec<PortMetric>, Problem>;
 
-    /// What the model has no place for, by flow: percentiles, jitter, reordering.
+    /// What the model has no field for, by flow: percentiles, jitter, reordering.
     ///
     /// # Errors
     /// A port that has failed.
@@ -252,20 +252,20 @@ impl IntoResponse for Problem {
 pub(crate) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     let deserializer = &mut serde_json::Deserializer::from_slice(body);
     serde_path_to_error::deserialize(deserializer).map_err(|e| {
-        let place = match e.path().to_string() {
-            place if place == "." => String::new(),
-            place => format!("{place}: "),
+        let path = match e.path().to_string() {
+            path if path == "." => String::new(),
+            path => format!("{path}: "),
         };
-        Problem::invalid(format!("{place}{}", supported(&e.inner().to_string())))
+        Problem::invalid(format!("{path}{}", supported(&e.inner().to_string())))
     })
 }
 
-/// What serde says of a field or a choice that is none of ours, in words: most of them the model
+/// A message of serde about an unknown field or choice, as one for people: most of them the model
 /// has, and Sonde does not.
 fn supported(message: &str) -> String {
     for kind in ["unknown field ", "unknown variant "] {
         let Some(rest) = message.strip_prefix(kind) else { continue };
-        // The place in the text says less than the place in the configuration.
+        // The line and column say less than the path in the configuration.
         let rest = rest.split(" at line ").next().unwrap_or(rest);
         let (name, others) = rest.split_once(", ").unwrap_or((rest, ""));
         let others = others.strip_prefix("expected ").unwrap_or("nothing");

@@ -112,7 +112,7 @@ pub struct RunState {
 pub struct Present {
     /// The measurement that it is for.
     pub measurement: String,
-    /// Why, in a few words.
+    /// Why: a short text.
     pub purpose: String,
     /// Frames a second in each direction.
     pub rate_fps: f64,
@@ -226,7 +226,7 @@ fn json(value: impl Serialize) -> Result<Response, RunRefusal> {
     Ok(Json(written(value)).into_response())
 }
 
-/// None of what is told here can fail to be written.
+/// Nothing that is answered here can fail to be written.
 fn written(value: impl Serialize) -> Value {
     serde_json::to_value(value).unwrap_or_default()
 }

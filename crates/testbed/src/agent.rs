@@ -74,7 +74,7 @@ pub fn start(settings: Settings, context: &Context) -> Result<(About, Serving), 
     let (sender, receiver) = records(ROOM);
     let status = Latest::new(Status::default());
     let agent = Agent::bind(*listen, tls, allowed, sender, status.clone())?;
-    let address = agent.address().context("cannot tell which address was taken")?;
+    let address = agent.address().context("cannot read which address was taken")?;
     let about = About { address, ends_soon: tls::ends_soon(cert, ca, Role::Agent) };
     context.opened(&[Uses::Trials, Uses::Namespaces], &[])?;
     let (theirs, stop, asked) = (status.clone(), context.stop.clone(), context.stop.clone());

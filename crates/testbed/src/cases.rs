@@ -51,7 +51,7 @@ pub struct Condition {
 pub struct PlannedCase {
     /// [`sonde_results::bench::Measurement::id`].
     pub id: String,
-    /// What tells it from the others.
+    /// What distinguishes it from the others.
     pub case: Case,
     /// Index of the device.
     pub device: usize,

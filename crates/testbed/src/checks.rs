@@ -1,8 +1,8 @@
 //! The plan's thresholds: whether each fits something that is measured, and whether it holds.
 //!
-//! A threshold that nothing is held against passes by itself, so none is let by: a name, a key
-//! or a value that fits no case is an error of the plan, and one that finds no number fails the
-//! run.
+//! A threshold that nothing is held against would pass by itself, so none is let by. A name, a key
+//! or a value that fits no case is an error of the plan. A threshold whose quantity was not found
+//! fails the run.
 
 use sonde_results::bench::{Case, Check as Held, Measurement};
 
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn a_threshold_that_fits_nothing_is_refused_with_its_line_and_what_was_meant() {
-        for (check, line, words) in [
+        for (check, line, parts) in [
             ("expect = 'troughput >= 1M'", 17, ["'troughput'", "did you mean 'throughput'"]),
             ("expect = 'latency_p98@50 <= 20us'", 17, ["latency_p98@50", "'latency_p99@50'"]),
             ("expect = 'latency_p99@90 <= 20us'", 17, ["latency_p99@90", "'latency_p99@50'"]),
@@ -234,14 +234,14 @@ mod tests {
         ] {
             let error = refused(check);
             assert_eq!(error.line, Some(line), "{check}: {error}");
-            for word in words {
-                assert!(error.message.contains(word), "{check}: {error}");
+            for part in parts {
+                assert!(error.message.contains(part), "{check}: {error}");
             }
         }
     }
 
     #[test]
-    fn what_fits_is_accepted_in_the_plans_own_words() {
+    fn what_fits_is_accepted_as_the_plan_writes_it() {
         for check in [
             "expect = 'throughput >= 1M'",
             "expect = 'throughput >= 1M'\nwhen = { frame = 'imix', device = 'loop' }",
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn thresholds_judge_what_they_name_and_are_undecided_without_a_number() {
+    fn thresholds_judge_what_they_name_and_are_undecided_without_a_value() {
         let procedure = ProcedurePlan::of_text("kind = 'throughput'").unwrap();
         let plans = [
             check_plan("throughput >= 1M", &[]),

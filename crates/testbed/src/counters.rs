@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_moved_is_told_and_what_began_anew_counts_from_zero() {
+    fn what_moved_is_an_entry_and_what_began_anew_counts_from_zero() {
         let counter = |location: &str, name: &str, kind, value| DeviceCounter {
             side: Side::Tester,
             location: location.into(),
@@ -65,14 +65,14 @@ mod tests {
         let dropping = |value| counter("a", "tx_dropped", CounterKind::Dropped, value);
         let still = counter("b", "tx_dropped", CounterKind::Dropped, 3);
         let new = counter("b", "rx_errors", CounterKind::Dropped, 2);
-        let told = |before: &[DeviceCounter], after: Vec<DeviceCounter>| {
+        let moved = |before: &[DeviceCounter], after: Vec<DeviceCounter>| {
             let entries = dropped(before, after).into_iter();
             entries.map(|e| (e.place, e.counter, e.frames)).collect::<Vec<_>>()
         };
         assert_eq!(
-            told(&[dropping(5), still.clone()], vec![dropping(12), still.clone(), new]),
+            moved(&[dropping(5), still.clone()], vec![dropping(12), still.clone(), new]),
             [("a".into(), "tx_dropped".into(), 7), ("b".into(), "rx_errors".into(), 2)]
         );
-        assert_eq!(told(&[dropping(5)], vec![dropping(1)]), [("a".into(), "tx_dropped".into(), 1)]);
+        assert_eq!(moved(&[dropping(5)], vec![dropping(1)]), [("a".into(), "tx_dropped".into(), 1)]);
     }
 }

@@ -79,7 +79,7 @@ impl DeviceWatch {
         all
     }
 
-    /// Ends, and tells what happened meanwhile.
+    /// Ends, and returns what happened meanwhile.
     pub fn end(mut self) -> DeviceHealth {
         let (after, before) = (self.read(), self.before);
         self.stop.store(true, Ordering::Relaxed);
@@ -106,9 +106,9 @@ impl Drop for DeviceWatch {
 }
 
 fn sleeper(cpu: usize, stop: &Arc<AtomicBool>) -> Option<JoinHandle<Hist>> {
-    let told = Arc::clone(stop);
+    let ended = Arc::clone(stop);
     let watch = move || match (pin_to_cpu(cpu), prefer_this_thread()) {
-        (Ok(()), Ok(())) => oversleeping(&told),
+        (Ok(()), Ok(())) => oversleeping(&ended),
         // An ordinary thread would see the device itself.
         _ => Hist::default(),
     };

@@ -17,7 +17,7 @@ use sonde_run::running::{Context, Ended, Invocation, Latest, Running, Stop, reco
 use sonde_sys::clock::{clock_state, tai_now};
 use sonde_sys::schedule::prefer_with_children;
 
-use self::event::Teller;
+use self::event::Reporter;
 pub use self::event::{About, Benchmarking, Event, Status, Under};
 pub use self::settings::Settings;
 use super::cases::{ExpandedPlan, PlannedCase};
@@ -48,10 +48,10 @@ pub fn start(settings: Settings, context: &Context) -> Result<(About, Benchmarki
     let (sender, receiver) = records(planned + ROOM);
     let status = Latest::new(Status { planned, ..Status::default() });
     let (stop, asked) = (context.stop.clone(), context.stop.clone());
-    let mut teller = Teller { records: sender, status: status.clone(), stop: stop.clone() };
+    let mut reporter = Reporter { records: sender, status: status.clone(), stop: stop.clone() };
     let work = move || {
-        let failure = execution.run(&asked, &mut teller).err();
-        execution.end(&teller, failure)
+        let failure = execution.run(&asked, &mut reporter).err();
+        execution.end(&reporter, failure)
     };
     let running = Running::start("sonde-bench", (receiver, status, ()), stop, work)?;
     Ok((About { planned }, running))
@@ -68,7 +68,7 @@ struct Execution {
 impl Execution {
     /// Measures what is not measured yet, until `stop`. The scheduler prefers the calling thread
     /// from now on.
-    fn run(&mut self, stop: &Stop, teller: &mut Teller) -> Result<(), RunError> {
+    fn run(&mut self, stop: &Stop, reporter: &mut Reporter) -> Result<(), RunError> {
         // Other work on this host would make trials invalid.
         let priority = match prefer_with_children() {
             Ok(()) => "nice -20".to_owned(),
@@ -77,33 +77,33 @@ impl Execution {
         self.book.run.bed.facts.insert("the tester's priority".into(), priority);
         // Beds of runs that were killed.
         Lab::sweep();
-        let measured = self.measure_all(stop.flag(), teller);
+        let measured = self.measure_all(stop.flag(), reporter);
         self.book.run.header.end_ns = tai_now().as_nanos();
         measured?;
         Ok(self.book.save_head()?)
     }
 
     /// What is left behind.
-    fn end(self, teller: &Teller, failure: Option<RunError>) -> Ended {
+    fn end(self, reporter: &Reporter, failure: Option<RunError>) -> Ended {
         let run = self.book.run;
         let never = checks::never_applied(&self.expanded.plan.checks, &run.measurements);
         let never = never.into_iter().map(str::to_owned).collect();
-        teller.status.update(|s| (s.present, s.never_applied) = (None, never));
+        reporter.status.update(|s| (s.present, s.never_applied) = (None, never));
         let caveats = run.caveats;
         let mut counters: BTreeMap<String, u64> = [
             ("measurements", run.measurements.len()),
             ("trials", run.trials.len()),
             ("invalid_trials", run.trials.iter().filter(|t| !t.valid()).count()),
-            ("failed", teller.status.get().errors.len()),
+            ("failed", reporter.status.get().errors.len()),
         ]
         .map(|(name, n)| (name.to_owned(), n as u64))
         .into();
-        teller.run(run);
-        counters.insert("events_lost".into(), teller.records.lost());
+        reporter.run(run);
+        counters.insert("events_lost".into(), reporter.records.lost());
         Ended { counters, caveats, failure, ..Ended::default() }
     }
 
-    fn measure_all(&mut self, stop: &AtomicBool, teller: &mut Teller) -> Result<(), RunError> {
+    fn measure_all(&mut self, stop: &AtomicBool, reporter: &mut Reporter) -> Result<(), RunError> {
         let expanded = self.expanded.clone();
         let same_bed = |a: &PlannedCase, b: &PlannedCase| {
             (a.device, a.condition, a.case.repetition) == (b.device, b.condition, b.case.repetition)
@@ -112,7 +112,7 @@ impl Execution {
             let book = &self.book;
             for done in group.iter().filter(|c| book.has(&c.id)) {
                 let before = book.run.measurements.iter().find(|m| m.id == done.id);
-                before.into_iter().for_each(|m| teller.measured(m, true));
+                before.into_iter().for_each(|m| reporter.measured(m, true));
             }
             let left: Vec<&PlannedCase> = group.iter().filter(|c| !book.has(&c.id)).collect();
             if left.is_empty() || stop.load(Ordering::Relaxed) {
@@ -122,7 +122,7 @@ impl Execution {
             let mut bench = match Bench::build(&expanded, left[0], self.sonde.clone()) {
                 Ok(bench) => bench,
                 Err(e) => {
-                    teller.failed(format!("device {}: {e:#}", device.name));
+                    reporter.failed(format!("device {}: {e:#}", device.name));
                     continue;
                 }
             };
@@ -132,15 +132,15 @@ impl Execution {
                 if stop.load(Ordering::Relaxed) {
                     break;
                 }
-                match self.measure_one(planned, &mut bench, stop, teller) {
+                match self.measure_one(planned, &mut bench, stop, reporter) {
                     Ok(()) => {}
                     // Further trials would be lost as well.
                     Err(e @ RunError::Unsaved(_)) => return Err(e),
-                    Err(e) => teller.failed(format!("{}: {e}", planned.id)),
+                    Err(e) => reporter.failed(format!("{}: {e}", planned.id)),
                 }
             }
             if let Err(e) = bench.end() {
-                teller.failed(format!("{e:#}"));
+                reporter.failed(format!("{e:#}"));
             }
         }
         Ok(())
@@ -151,12 +151,12 @@ impl Execution {
         planned: &PlannedCase,
         bench: &mut Bench,
         stop: &AtomicBool,
-        teller: &mut Teller,
+        reporter: &mut Reporter,
     ) -> Result<(), RunError> {
         let (expanded, book) = (&self.expanded, &mut self.book);
         let rules = Rules::from(&expanded.plan.run);
         let mut rig = bench.rig(expanded, planned)?;
-        let max = self.ceilings.of(expanded, planned, &mut rig, book, stop, teller)?;
+        let max = self.ceilings.of(expanded, planned, &mut rig, book, stop, reporter)?;
         if stop.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -170,7 +170,7 @@ impl Execution {
             book,
             rules,
             stop,
-            teller,
+            reporter,
         )?;
         // What was interrupted is not finished: it is taken up again.
         if stop.load(Ordering::Relaxed) && procedure.next().is_some() {
@@ -182,7 +182,7 @@ impl Execution {
         let drain_ns = expanded.plan.bed.drain.0;
         outcome::doubt(&mut measurement, &planned.procedure, max, drain_ns, &book.run);
         checks::hold(&mut measurement, &planned.procedure, &expanded.plan.checks);
-        teller.measured(&measurement, false);
+        reporter.measured(&measurement, false);
         Ok(book.finish(measurement)?)
     }
 }

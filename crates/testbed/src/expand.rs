@@ -302,7 +302,7 @@ fn id(plan: &Plan, case: &Case) -> String {
     if w.flows.len() > 1 {
         parts.push(format!("{}-flows", case.flows));
     }
-    // Resets of different kinds are told apart (RFC 2544, section 26.6).
+    // Resets of different kinds are distinguished (RFC 2544, section 26.6).
     if let Some(action) = case.sweep.get("action").filter(|action| *action != "reset") {
         parts.push(action.clone());
     }
@@ -393,7 +393,7 @@ mod tests {
 
     #[test]
     fn an_impossible_plan_is_refused_with_its_line() {
-        for (text, line, word) in [
+        for (text, line, part) in [
             (format!("title = 'x'\n{ROUTER}"), None, "procedure"),
             (format!("title = 'x'\n{ROUTER}{ROUTER}{THROUGHPUT}"), Some(5), "name of its own"),
             (
@@ -448,7 +448,7 @@ mod tests {
         ] {
             let error = expanded(&text).err().unwrap_or_else(|| panic!("accepted: {text}"));
             assert_eq!(error.line, line, "{error}");
-            assert!(error.message.contains(word), "{error}");
+            assert!(error.message.contains(part), "{error}");
         }
     }
 }

@@ -21,14 +21,14 @@ impl HealthWatch {
     /// it sees, a device or a tester on this host sees as well.
     pub fn start() -> HealthWatch {
         let stop = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&stop);
+        let ended = Arc::clone(&stop);
         let sleeper = std::thread::Builder::new().name("sonde-jitter".into());
         // Without the thread the rest is still true.
-        let sleeper = sleeper.spawn(move || oversleeping(&told)).ok();
+        let sleeper = sleeper.spawn(move || oversleeping(&ended)).ok();
         HealthWatch { before: Usage::read(), stop, sleeper }
     }
 
-    /// Ends, and tells what happened meanwhile. Offsets between clocks are not known here.
+    /// Ends, and returns what happened meanwhile. Offsets between clocks are not known here.
     pub fn end(mut self) -> TrialHealth {
         let after = Usage::read();
         self.stop.store(true, Ordering::Relaxed);

@@ -19,7 +19,7 @@ pub fn judge(
 ) -> Vec<Invalid> {
     let mut reasons = Vec::new();
     let schedule = LoadSchedule::new(offer);
-    // What is discarded is sent, but not told of.
+    // What is discarded is sent, but not counted.
     let counted = schedule.duration_ns() - schedule.counted_ns();
     let planned = schedule.duration_ns();
     // Loss that was brought about is measured by how long it lasts: there a pause may blur it by
@@ -106,9 +106,8 @@ pub fn disturbed_share(trial: &Trial) -> f64 {
     trial.health.device.as_ref().map_or(0.0, |d| d.disturbed_ns() as f64 / planned)
 }
 
-/// Whether a further try of the same offer would fail as this one did: the tester is too slow
-/// for it by far, longer than a host stops a processor, and nothing but its own speed was in
-/// its way.
+/// Whether a further try of the same offer would fail as this one did. The tester is too slow for
+/// it by far, by more than a host stops a processor, and only its own speed was in its way.
 pub fn hopeless(trial: &Trial) -> bool {
     let planned = LoadSchedule::new(&trial.offer).duration_ns() as f64;
     let far = |reason: &Invalid| match reason {
@@ -158,7 +157,7 @@ const HOPELESS: f64 = 0.9;
 /// Hosts of virtual machines stop a processor for 25 ms and more, which a thread on another one
 /// does not see.
 const STOPPED_NS: f64 = 60e6;
-/// From here on the pause of an idle thread tells of other work on the host, ns.
+/// From here on the pause of an idle thread shows other work on the host, ns.
 const PAUSE_NS: i64 = 5_000_000;
 /// 600 ppm: the kernel slews by 500, and the raw clock itself is not exact.
 const SLEW: f64 = 600e-6;
@@ -343,12 +342,12 @@ mod tests {
             waited_ns: 90_000_000,
             ..Default::default()
         });
-        let told = Some(Invalid::Disturbed { ns: 90_000_000, share: 0.09 });
-        assert_eq!(judged("latency at 50 %", 0, &taken), told);
-        assert_eq!(judged("fixed load", 0, &taken), told);
+        let disturbed_by = Some(Invalid::Disturbed { ns: 90_000_000, share: 0.09 });
+        assert_eq!(judged("latency at 50 %", 0, &taken), disturbed_by);
+        assert_eq!(judged("fixed load", 0, &taken), disturbed_by);
         // A search asks for loss only; and this loss it explains.
         assert_eq!(judged("search", 0, &taken), None);
-        assert_eq!(judged("search", 50, &taken), told);
+        assert_eq!(judged("search", 50, &taken), disturbed_by);
         // A real-time thread is late as well, wherever the other one came from.
         let mut late = DeviceHealth::default();
         (0..25).for_each(|_| late.pauses.add(3_900_000));

@@ -1,16 +1,15 @@
-//! What a misspelt word may have been meant as.
+//! What a misspelt name may have been meant as.
 
-/// The word that is the fewest changes of letters away, if these are few enough for a slip: a
-/// third of its letters.
-pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let most = (word.chars().count() / 3).max(1);
-    let apart = |other: &&'a str| distance(&word.to_lowercase(), &other.to_lowercase());
+/// The known name at the least edit distance, if that is at most a third of the letters.
+pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let most = (name.chars().count() / 3).max(1);
+    let apart = |other: &&'a str| distance(&name.to_lowercase(), &other.to_lowercase());
     known.into_iter().min_by_key(apart).filter(|other| apart(other) <= most)
 }
 
 /// For the end of a sentence.
-pub fn did_you_mean(word: Option<&str>) -> String {
-    word.map_or_else(String::new, |word| format!("; did you mean '{word}'?"))
+pub fn did_you_mean(name: Option<&str>) -> String {
+    name.map_or_else(String::new, |name| format!("; did you mean '{name}'?"))
 }
 
 /// Letters to insert, take out, change, or swap with the next (optimal string alignment).

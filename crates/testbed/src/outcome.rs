@@ -6,8 +6,8 @@ use sonde_results::caveat::Caveat;
 use super::cases::LOOP;
 use super::procedures::ProcedurePlan;
 
-/// Adds the doubts that only the rest of the run can tell: whether the tester, by itself, is
-/// better than what was found with the device. `ceiling` is the greatest load that could be
+/// Adds the doubts that only the rest of the run shows: whether the tester, by itself, is better
+/// than what was found with the device. `ceiling` is the greatest load that could be
 /// offered, frames/s; late frames were waited for for `drain_ns`.
 pub fn doubt(
     m: &mut Measurement,
@@ -31,7 +31,7 @@ pub fn doubt(
     if m.finding.values.iter().any(|q| q.tester_limited) {
         m.caveats.insert(Caveat::TesterLimited);
     }
-    let Some(found) = telling(procedure, &m.finding) else { return };
+    let Some(found) = distinguishing(procedure, &m.finding) else { return };
     let with_device = found.value;
     let alone = run.measurements.iter().find(|l| is_loop_of(&l.case, &m.case));
     let alone = alone.and_then(|l| l.finding.value(&found.name)).map(|q| q.value);
@@ -49,9 +49,9 @@ pub fn doubt(
     }
 }
 
-/// The value by which a device is told from the bare tester: the rate of a procedure that
+/// The value that distinguishes a device from the bare tester: the rate of a procedure that
 /// searches one, else the first delay. The rate of a fixed load is only what was asked for.
-fn telling<'a>(procedure: &ProcedurePlan, finding: &'a Finding) -> Option<&'a Quantity> {
+fn distinguishing<'a>(procedure: &ProcedurePlan, finding: &'a Finding) -> Option<&'a Quantity> {
     let unit = if procedure.finds_rate() { "frames/s" } else { "ns" };
     finding.values.iter().find(|q| q.unit == unit)
 }
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fixed_load_is_told_by_its_delay_not_by_its_rate() {
+    fn a_fixed_load_is_compared_by_its_delay_not_by_its_rate() {
         let fixed = |alone, found| {
             limited(
                 "kind = 'fixed_load'\nloads = ['5k']",

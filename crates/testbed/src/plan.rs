@@ -394,7 +394,7 @@ mod tests {
 
     #[test]
     fn a_complaint_names_the_line() {
-        for (text, line, word) in [
+        for (text, line, part) in [
             ("title = 'x'\n[[procedure]]\nkind = 'a'\n[bed]\nengin = 'xdp'\n", 5, "engin"),
             ("title = 'x'\n[workload]\nframes = ['63']\n[[procedure]]\nkind='a'\n", 3, "64"),
             ("title = 'x'\n[run]\nrest = 5\n[[procedure]]\nkind='a'\n", 3, "5s"),
@@ -403,7 +403,7 @@ mod tests {
         ] {
             let error = parse(text).unwrap_err();
             assert_eq!(error.line, Some(line), "{error}");
-            assert!(error.message.contains(word), "{error}");
+            assert!(error.message.contains(part), "{error}");
         }
     }
 }

@@ -125,14 +125,14 @@ impl FrameSizes {
             let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
             let count: usize = match &rest[..digits] {
                 "" => 1,
-                number => number.parse().map_err(|_| wrong("too many frames"))?,
+                digits => digits.parse().map_err(|_| wrong("too many frames"))?,
             };
             rest = &rest[digits..];
             let size = if let Some(inside) = rest.strip_prefix('(') {
-                let (number, after) =
+                let (size, after) =
                     inside.split_once(')').ok_or_else(|| wrong("a bracket is open"))?;
                 rest = after;
-                number.parse().map_err(|_| wrong("a size is no number"))?
+                size.parse().map_err(|_| wrong("a size is no number"))?
             } else {
                 let letter = rest.chars().next().ok_or_else(|| wrong("a count without a size"))?;
                 rest = &rest[letter.len_utf8()..];
@@ -170,7 +170,7 @@ fn letter_size(letter: char) -> Option<u16> {
     })
 }
 
-/// A threshold: a name, a comparison, a number.
+/// A threshold: a name, a comparison, a limit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Threshold {
     /// The text as it stands in the plan.
@@ -186,7 +186,7 @@ pub struct Threshold {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ThresholdLimit {
     /// In the value's own unit.
-    Number(f64),
+    Value(f64),
     /// A time, ns.
     Time(f64),
     /// Of 1: written in per cent.
@@ -199,7 +199,7 @@ impl ThresholdLimit {
     /// In the unit of a quantity; `None`: it is none of that kind.
     pub fn in_unit(self, unit: &str) -> Option<f64> {
         match (self, unit) {
-            (ThresholdLimit::Number(n), _)
+            (ThresholdLimit::Value(n), _)
             | (ThresholdLimit::Time(n), "ns")
             | (ThresholdLimit::Share(n), "ratio") => Some(n),
             (ThresholdLimit::Time(ns), "s") => Some(ns / 1e9),
@@ -254,8 +254,8 @@ impl FromStr for Threshold {
         let finite = |text: &str| text.parse::<f64>().ok().filter(|n| n.is_finite());
         let limit = if let Some(share) = limit.strip_suffix('%') {
             finite(share.trim()).map(|percent| ThresholdLimit::Share(percent / 100.0))
-        } else if let Some(number) = finite(limit) {
-            Some(ThresholdLimit::Number(number))
+        } else if let Some(value) = finite(limit) {
+            Some(ThresholdLimit::Value(value))
         } else if limit.ends_with('s') {
             parse_duration(limit).ok().map(|ns| ThresholdLimit::Time(ns as f64))
         } else {
@@ -316,14 +316,14 @@ impl FromStr for IntendedLoad {
 
     fn from_str(text: &str) -> Result<IntendedLoad, String> {
         let wrong = || format!("'{text}' is no load; write 50 %, 25 Mbit/s, 100k or 1.5M frames/s");
-        let number = |n: &str| n.trim().parse::<f64>().ok().filter(|n| n.is_finite() && *n > 0.0);
+        let positive = |n: &str| n.trim().parse::<f64>().ok().filter(|n| n.is_finite() && *n > 0.0);
         if let Some(percent) = text.strip_suffix('%') {
-            let share = number(percent).ok_or_else(wrong)? / 100.0;
+            let share = positive(percent).ok_or_else(wrong)? / 100.0;
             return Ok(IntendedLoad::Share(share));
         }
         for (unit, scale) in [("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3), ("bit/s", 1.0)] {
             if let Some(bits) = text.strip_suffix(unit) {
-                return Ok(IntendedLoad::Bits(number(bits).ok_or_else(wrong)? * scale));
+                return Ok(IntendedLoad::Bits(positive(bits).ok_or_else(wrong)? * scale));
             }
         }
         let frames = text.strip_suffix("frames/s").or(text.strip_suffix("fps")).unwrap_or(text);
@@ -331,9 +331,9 @@ impl FromStr for IntendedLoad {
     }
 }
 
-/// From text, and where `number` allows it from a bare number, through [`FromStr`].
+/// From text, and where `integers` allows it from an integer, through [`FromStr`].
 struct Text<T> {
-    number: bool,
+    integers: bool,
     example: &'static str,
     made: std::marker::PhantomData<T>,
 }
@@ -349,12 +349,12 @@ impl<T: FromStr<Err = String>> Visitor<'_> for Text<T> {
         text.trim().parse().map_err(E::custom)
     }
 
-    fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<T, E> {
-        if !self.number {
-            let what = serde::de::Unexpected::Signed(number);
+    fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<T, E> {
+        if !self.integers {
+            let what = serde::de::Unexpected::Signed(value);
             return Err(E::invalid_type(what, &self));
         }
-        number.to_string().parse().map_err(E::custom)
+        value.to_string().parse().map_err(E::custom)
     }
 }
 
@@ -407,13 +407,13 @@ impl<'de> Visitor<'de> for OneOrMore {
     }
 }
 
-/// In a plan each is one text, in which also its bare number may stand.
+/// In a plan each is a text; some may also be an integer.
 macro_rules! from_text {
-    ($($type:ty, $number:expr, $example:expr;)*) => { $(
+    ($($type:ty, $integers:expr, $example:expr;)*) => { $(
         impl<'de> Deserialize<'de> for $type {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let (number, example) = ($number, $example);
-                deserializer.deserialize_any(Text { number, example, made: std::marker::PhantomData })
+                let (integers, example) = ($integers, $example);
+                deserializer.deserialize_any(Text { integers, example, made: std::marker::PhantomData })
             }
         }
 
@@ -447,7 +447,7 @@ from_text! {
 const SMALLEST: u16 = 64;
 /// Largest that the engines make, octets with the FCS.
 const LARGEST: u16 = 16_000;
-/// A year, ns: what is longer is a slip of the unit, and sums of it leave the numbers' range.
+/// A year, ns: what is longer is a slip of the unit, and sums of it leave the range of 64 bits.
 const LONGEST_NS: i64 = 366 * 86_400 * 1_000_000_000;
 /// Frames of a sequence.
 const LONGEST: usize = 4096;

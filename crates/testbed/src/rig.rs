@@ -45,7 +45,7 @@ use crate::agent::rig::AgentRig;
 /// A device, in the state that was asked for, between two ports.
 pub struct Bench {
     made: TestBed,
-    places: [RigPort; 2],
+    ports: [RigPort; 2],
     /// The tester's third port, which sees what the device floods.
     monitor: Option<RigPort>,
     applied: Option<Applied>,
@@ -65,20 +65,20 @@ impl Bench {
     ) -> Result<Bench> {
         let device = &expanded.devices[planned.device];
         let condition = &expanded.conditions[planned.condition];
-        let (made, places, monitor) = match expanded.bed_spec(device) {
+        let (made, ports, monitor) = match expanded.bed_spec(device) {
             Some(mut spec) => {
                 layers::build(&mut spec, &planned.case.layers)?;
                 let bed = LabBed::build(&BedSpec { sonde, ..spec })?;
-                let places = traffic::lab_places(bed.info())?;
+                let ports = traffic::lab_ports(bed.info())?;
                 let monitor = traffic::lab_monitor(bed.info());
-                (TestBed::Lab(Box::new(bed)), places, monitor)
+                (TestBed::Lab(Box::new(bed)), ports, monitor)
             }
             None => {
                 let remote = Remote::of(&expanded.plan, &device.plan)?;
                 let there = External::start(device, condition, remote)?;
-                let places = there.places(&device.plan)?;
+                let ports = there.ports(&device.plan)?;
                 let monitor = there.monitor(&device.plan)?;
-                (TestBed::There(there), places, monitor)
+                (TestBed::There(there), ports, monitor)
             }
         };
         let host = expanded.plan.bed.host_layers;
@@ -94,10 +94,10 @@ impl Bench {
         };
         if device.kind == DeviceKind::External {
             let allowed = &expanded.plan.bed.outside_benchmark_range.0;
-            refuse_others_addresses(places.iter().flat_map(RigPort::networks), allowed)
+            refuse_others_addresses(ports.iter().flat_map(RigPort::networks), allowed)
                 .map_err(anyhow::Error::msg)?;
         }
-        Ok(Bench { made, places, monitor, applied, mode: String::new(), notes })
+        Ok(Bench { made, ports, monitor, applied, mode: String::new(), notes })
     }
 
     /// Adds what the bed is to the run.
@@ -114,7 +114,7 @@ impl Bench {
         run.bed.facts.extend(facts);
         run.bed.facts.extend(host_facts());
         if run.bed.ports.is_empty() {
-            run.bed.ports = self.places.iter().chain(&self.monitor).map(|p| self.port(p)).collect();
+            run.bed.ports = self.ports.iter().chain(&self.monitor).map(|p| self.port(p)).collect();
         }
     }
 
@@ -137,13 +137,13 @@ impl Bench {
             EngineName::AfPacket => LoadEngine::AfPacket,
         };
         let cpus = generator_cpus(expanded, planned);
-        let port = |(i, place): (usize, &RigPort)| TesterPort {
-            name: place.name.clone(),
-            interface: place.interface.clone(),
-            netns: place.netns.clone(),
+        let port = |(i, port): (usize, &RigPort)| TesterPort {
+            name: port.name.clone(),
+            interface: port.interface.clone(),
+            netns: port.netns.clone(),
             cpu: cpus.get(i).copied(),
         };
-        let ports = self.places.iter().chain(&self.monitor);
+        let ports = self.ports.iter().chain(&self.monitor);
         let spec = TesterSpec {
             engine,
             ports: ports.enumerate().map(port).collect(),
@@ -163,8 +163,8 @@ impl Bench {
         Ok(rig)
     }
 
-    /// Takes the device's state back and the bed down. Dropping does so, too, but cannot
-    /// tell what went wrong.
+    /// Takes the device's state back and the bed down. Dropping does so, too, but only logs
+    /// what went wrong.
     pub fn end(mut self) -> Result<()> {
         self.revert()
     }
@@ -184,16 +184,16 @@ impl Bench {
         events::learn(bed)
     }
 
-    fn port(&self, place: &RigPort) -> BedPort {
-        let facts = sonde_sys::netns::inside(place.netns.as_deref(), || {
-            InterfaceFacts::read(&place.interface)
+    fn port(&self, port: &RigPort) -> BedPort {
+        let facts = sonde_sys::netns::inside(port.netns.as_deref(), || {
+            InterfaceFacts::read(&port.interface)
         });
         let driver = facts.ok().and_then(Result::ok).and_then(|f| f.driver).unwrap_or_default();
         BedPort {
-            name: place.name.clone(),
-            interface: place.interface.clone(),
+            name: port.name.clone(),
+            interface: port.interface.clone(),
             driver,
-            speed_bps: place.speed_bps,
+            speed_bps: port.speed_bps,
             mode: self.mode.clone(),
         }
     }
@@ -232,7 +232,7 @@ impl DeviceRig<'_> {
         }
         self.tester = None;
         let monitor = self.bench.monitor.as_ref();
-        let (ways, copies) = ways(&self.bench.places, monitor, &self.planned, &self.plan, pattern)?;
+        let (ways, copies) = ways(&self.bench.ports, monitor, &self.planned, &self.plan, pattern)?;
         self.spec.ways = ways;
         let tester = match &self.bench.made {
             TestBed::There(External { remote: Some(remote), .. }) => {
@@ -287,10 +287,10 @@ impl Rig for DeviceRig<'_> {
             let (begin, begins) = mpsc::channel();
             let events = scope.spawn(move || events.during(made, &begins, stop));
             // Nobody listens any more where nothing is to be done.
-            let tell = move |start: Time| _ = begin.send(start);
+            let announce = move |start: Time| _ = begin.send(start);
             let outcome = match tester {
                 AnyTester::Here(tester) => {
-                    tell(tai_now());
+                    announce(tai_now());
                     let ran = tester.run(offer, stop, &mut |_| {}).map(|o| TrialOutcome {
                         directions: o.directions,
                         ledger: o.counters,
@@ -300,7 +300,7 @@ impl Rig for DeviceRig<'_> {
                     ran.map_err(anyhow::Error::from)
                 }
                 AnyTester::Apart(rig) => {
-                    rig.offer_telling(offer, stop, |ns| tell(Time::from_nanos(ns)))
+                    rig.offer_from(offer, stop, |ns| announce(Time::from_nanos(ns)))
                 }
             };
             (
@@ -312,7 +312,7 @@ impl Rig for DeviceRig<'_> {
         });
         let own = TrialHealth { device: device.map(|d| Box::new(d.end())), ..watch.end() };
         let mut outcome = outcome?;
-        outcome.directions.iter_mut().for_each(|d| warmed.number(d));
+        outcome.directions.iter_mut().for_each(|d| warmed.renumber(d));
         // What this host does is of no weight where it only controls.
         let health = match self.tester {
             Some(AnyTester::Apart(_)) => outcome.health,
@@ -389,7 +389,7 @@ impl Ceilings {
         }
         if max <= 0.0 {
             return Err(RunError::Host(anyhow!(
-                "the tester cannot send a frame; 'sonde doctor' may tell why"
+                "the tester cannot send a frame; 'sonde doctor' may show why"
             )));
         }
         self.known.push((id, max));
@@ -397,7 +397,7 @@ impl Ceilings {
     }
 }
 
-/// Tells what is tried, and not what of it was invalid: that is how this search ends.
+/// Passes on what is tried, and not what of it was invalid: that is how this search ends.
 struct Quietly<'a>(&'a mut dyn ProgressListener);
 
 impl ProgressListener for Quietly<'_> {
@@ -411,7 +411,7 @@ impl ProgressListener for Quietly<'_> {
 impl DeviceRig<'_> {
     /// What the slower of the ports can carry, frames/s; infinite without a nominal speed.
     fn line_rate(&self, frame_bytes: f64) -> f64 {
-        let speeds = self.bench.places.iter().filter_map(|p| p.speed_bps);
+        let speeds = self.bench.ports.iter().filter_map(|p| p.speed_bps);
         // Preamble and gap: 20 octets (RFC 2544, appendix B).
         speeds.map(|bps| bps as f64 / 8.0 / (frame_bytes + 20.0)).fold(f64::INFINITY, f64::min)
     }

@@ -18,10 +18,10 @@ use super::plan::RunPlan;
 use super::resume;
 use super::store::{NotSaved, Store};
 
-/// Whatever offers a load to a device and tells what became of it.
+/// Whatever offers a load to a device and returns what became of it.
 pub trait Rig {
     /// Offers it, and waits for the last frames. Ends early when `stop` is set: then the
-    /// outcome tells what was done until then.
+    /// outcome is what was done until then.
     ///
     /// # Errors
     /// What no further try can mend: no such port, no privilege.
@@ -43,7 +43,7 @@ pub struct TrialOutcome {
     pub failed: Option<String>,
 }
 
-/// Told what goes on.
+/// Is called as trials begin and end.
 pub trait ProgressListener {
     fn trial(&mut self, measurement: &str, next: &NextTrial, attempt: u32);
     /// It has ended, and is saved.
@@ -69,7 +69,7 @@ impl Book {
         run.measurements.iter().any(|m| m.id == id && !resume::again(m, run))
     }
 
-    /// Saves and keeps a finished measurement, in the place of one that was tried again.
+    /// Saves and keeps a finished measurement, instead of one that was tried again.
     pub fn finish(&mut self, measurement: Measurement) -> Result<(), NotSaved> {
         self.store.add_measurement(&measurement)?;
         super::store::keep(&mut self.run.measurements, measurement);
@@ -217,7 +217,7 @@ pub fn measure(
     })
 }
 
-/// Whether the procedure is told of this try: a valid one, the last one that is allowed, or
+/// Whether the procedure gets this try: a valid one, the last one that is allowed, or
 /// one that shows that further tries are of no use. A first try may have been disturbed by
 /// something that nobody saw.
 fn settles(trial: &Trial, attempts: u32) -> bool {
@@ -229,7 +229,7 @@ fn is_interrupted(trial: &Trial) -> bool {
     trial.invalid == [Invalid::Interrupted]
 }
 
-/// Tells the procedure the settled trials of before.
+/// Gives the procedure the settled trials of before.
 fn replay(id: &str, procedure: &mut dyn Procedure, trials: &[&Trial], attempts: u32) -> Result<()> {
     for trial in trials.iter().filter(|t| settles(t, attempts)) {
         match procedure.next() {

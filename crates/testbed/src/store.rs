@@ -152,7 +152,7 @@ fn head_and_findings(folder: &Path) -> Result<BenchRun> {
     Ok(run)
 }
 
-/// Adds a measurement, in the place of an earlier one of the same name: that was tried again.
+/// Adds a measurement. It replaces an earlier one of the same name, which was tried again.
 pub fn keep(all: &mut Vec<Measurement>, measurement: Measurement) {
     match all.iter_mut().find(|m| m.id == measurement.id) {
         Some(before) => *before = measurement,
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_told_apart_and_leaves_whole_lines() {
+    fn what_cannot_be_written_is_an_error_of_its_own_and_leaves_whole_lines() {
         let folder = Folder::new("full");
         let (mut store, _) = Store::open(&folder.0, head("p")).unwrap();
         store.add_trial(&trial(1)).unwrap();

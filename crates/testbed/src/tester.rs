@@ -402,13 +402,13 @@ fn settle_sender(port: &TesterPort, senders: usize, counted: i64) -> Result<Opti
 ///
 /// It hardly sleeps: only where every sender has a processor of its own and one is left may it do
 /// so, or it would keep the device from running. Where that is not permitted, the lateness of the
-/// frames tells.
+/// frames shows it.
 pub(crate) fn precedence(senders: usize, counts_after: Duration) -> Option<Precedence> {
     let room = available_parallelism().is_ok_and(|cpus| senders < cpus.get());
     if room { Precedence::of_this_thread(counts_after).ok() } else { None }
 }
 
-/// Drawn anew for every tester, so that frames of another one are told apart.
+/// Drawn anew for every tester, so that frames of another one are distinguished.
 fn secret() -> [u64; 2] {
     // The standard library seeds these from the system's source of randomness.
     [(); 2].map(|()| RandomState::new().build_hasher().finish())

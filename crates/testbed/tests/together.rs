@@ -40,7 +40,7 @@ fn together(bed: &Bed, name: &str) {
     let context = Context::default();
     let long = start(local, &folder, &context).unwrap();
     until("a trial", || long.status.get().present.is_some());
-    // Another one in the same folder is refused, and a plan that is none is told by its line.
+    // Another one in the same folder is refused, and a plan that is none is refused with its line.
     let twice = start(local, &folder, &Context::default()).err().unwrap().to_string();
     assert!(twice.contains("another process"), "{twice}");
     match start("title = 'x'\nwhat = 1\n", &folder, &Context::default()).err().unwrap() {

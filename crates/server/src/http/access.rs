@@ -67,7 +67,7 @@ impl Token {
         colon.is_some_and(|colon| self.is(&pair[colon + 1..]))
     }
 
-    /// In a time that does not tell how much of it is right.
+    /// In a time that does not depend on how much of it is right.
     fn is(&self, shown: &[u8]) -> bool {
         let own = self.0.as_bytes();
         let differ = own.iter().zip(shown).fold(0, |all, (a, b)| all | (a ^ b));

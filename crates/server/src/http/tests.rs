@@ -100,7 +100,7 @@ fn what_is_not_to_be_answered_is_refused_with_the_right_status() {
 #[test]
 fn idle_strangers_do_not_keep_the_owner_out() {
     with_server(|address| {
-        // He has a connection, and strangers come, many more than there are places.
+        // He has a connection, and strangers come, many more than are admitted.
         let mut owner = TcpStream::connect(address).unwrap();
         let asks = request("GET", "/echo", LOCAL, "").replace("Connection: close\r\n", "");
         let mut answered = || {
@@ -136,7 +136,7 @@ fn only_a_loopback_address_goes_without_tls() {
 }
 
 #[test]
-fn addresses_and_localhost_are_told_from_names() {
+fn addresses_and_localhost_are_distinguished_from_names() {
     for host in ["localhost", "LOCALHOST:1", "10.0.0.1", "10.0.0.1:80", "[::1]", "[::1]:443", "::1"]
     {
         assert!(names_an_address(host), "{host}");

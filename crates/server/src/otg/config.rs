@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use serde::Deserialize;
 
 use super::devices::{Device, FlowDevices};
-use super::pattern::{ChecksumPattern, FieldPattern, MacText, Number, one, whole};
+use super::pattern::{ChecksumPattern, FieldPattern, MacText, Integer, one, whole};
 use super::ports::{Capture, Layer1};
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -187,60 +187,60 @@ fields! {
     dst: FieldPattern<MacText>,
     src: FieldPattern<MacText>,
     /// What follows; auto: the next header's.
-    ether_type: FieldPattern<Number>,
+    ether_type: FieldPattern<Integer>,
 }
 
 fields! {
     /// Fields of a VLAN tag.
     Vlan:
     /// Priority, 3 bits.
-    priority: FieldPattern<Number>,
+    priority: FieldPattern<Integer>,
     /// Drop eligible, 1 bit.
-    cfi: FieldPattern<Number>,
+    cfi: FieldPattern<Integer>,
     /// VLAN, 12 bits.
-    id: FieldPattern<Number>,
+    id: FieldPattern<Integer>,
     /// The 16 bits behind them, which name what follows; absent: the next header's.
-    tpid: FieldPattern<Number>,
+    tpid: FieldPattern<Integer>,
 }
 
 fields! {
     /// Fields of an MPLS label stack entry.
     Mpls:
     /// Label, 20 bits.
-    label: FieldPattern<Number>,
+    label: FieldPattern<Integer>,
     /// Traffic class, 3 bits.
-    traffic_class: FieldPattern<Number>,
+    traffic_class: FieldPattern<Integer>,
     /// Bottom of stack; auto: where no other label follows.
-    bottom_of_stack: FieldPattern<Number>,
+    bottom_of_stack: FieldPattern<Integer>,
     /// Time to live, 8 bits.
-    time_to_live: FieldPattern<Number>,
+    time_to_live: FieldPattern<Integer>,
 }
 
 fields! {
     /// Fields of the IPv4 header.
     Ipv4:
     /// 4 bits.
-    version: FieldPattern<Number>,
-    /// Words of 32 bits.
-    header_length: FieldPattern<Number>,
+    version: FieldPattern<Integer>,
+    /// In units of 32 bits.
+    header_length: FieldPattern<Integer>,
     /// The octet once called type of service.
     priority: Priority,
     /// Octets from here on.
-    total_length: FieldPattern<Number>,
+    total_length: FieldPattern<Integer>,
     /// 16 bits.
-    identification: FieldPattern<Number>,
+    identification: FieldPattern<Integer>,
     /// 1 bit.
-    reserved: FieldPattern<Number>,
+    reserved: FieldPattern<Integer>,
     /// 1 bit.
-    dont_fragment: FieldPattern<Number>,
+    dont_fragment: FieldPattern<Integer>,
     /// 1 bit.
-    more_fragments: FieldPattern<Number>,
+    more_fragments: FieldPattern<Integer>,
     /// 13 bits.
-    fragment_offset: FieldPattern<Number>,
+    fragment_offset: FieldPattern<Integer>,
     /// 8 bits.
-    time_to_live: FieldPattern<Number>,
+    time_to_live: FieldPattern<Integer>,
     /// What follows; auto: the next header's.
-    protocol: FieldPattern<Number>,
+    protocol: FieldPattern<Integer>,
     header_checksum: ChecksumPattern,
     src: FieldPattern<Ipv4Addr>,
     dst: FieldPattern<Ipv4Addr>,
@@ -249,7 +249,7 @@ fields! {
 chosen! {
     /// The octet that says how an IPv4 packet is to be treated.
     Priority, PriorityChoice, Dscp,
-    Raw raw: FieldPattern<Number>,
+    Raw raw: FieldPattern<Integer>,
     /// In the bits of RFC 1349.
     Tos tos: Tos,
     /// In the bits of RFC 2474 and RFC 3168.
@@ -260,43 +260,43 @@ fields! {
     /// RFC 1349.
     Tos:
     /// 3 bits.
-    precedence: FieldPattern<Number>,
+    precedence: FieldPattern<Integer>,
     /// 1 bit.
-    delay: FieldPattern<Number>,
+    delay: FieldPattern<Integer>,
     /// 1 bit.
-    throughput: FieldPattern<Number>,
+    throughput: FieldPattern<Integer>,
     /// 1 bit.
-    reliability: FieldPattern<Number>,
+    reliability: FieldPattern<Integer>,
     /// 1 bit.
-    monetary: FieldPattern<Number>,
+    monetary: FieldPattern<Integer>,
     /// 1 bit.
-    unused: FieldPattern<Number>,
+    unused: FieldPattern<Integer>,
 }
 
 fields! {
     /// RFC 2474, RFC 3168.
     Dscp:
     /// 6 bits.
-    phb: FieldPattern<Number>,
+    phb: FieldPattern<Integer>,
     /// 2 bits.
-    ecn: FieldPattern<Number>,
+    ecn: FieldPattern<Integer>,
 }
 
 fields! {
     /// Fields of the IPv6 header.
     Ipv6:
     /// 4 bits.
-    version: FieldPattern<Number>,
+    version: FieldPattern<Integer>,
     /// 8 bits.
-    traffic_class: FieldPattern<Number>,
+    traffic_class: FieldPattern<Integer>,
     /// 20 bits.
-    flow_label: FieldPattern<Number>,
+    flow_label: FieldPattern<Integer>,
     /// Octets behind the header.
-    payload_length: FieldPattern<Number>,
+    payload_length: FieldPattern<Integer>,
     /// What follows; auto: the next header's.
-    next_header: FieldPattern<Number>,
+    next_header: FieldPattern<Integer>,
     /// 8 bits.
-    hop_limit: FieldPattern<Number>,
+    hop_limit: FieldPattern<Integer>,
     src: FieldPattern<Ipv6Addr>,
     dst: FieldPattern<Ipv6Addr>,
 }
@@ -304,25 +304,25 @@ fields! {
 fields! {
     /// Fields of the TCP header.
     Tcp:
-    src_port: FieldPattern<Number>,
-    dst_port: FieldPattern<Number>,
+    src_port: FieldPattern<Integer>,
+    dst_port: FieldPattern<Integer>,
     /// 32 bits.
-    seq_num: FieldPattern<Number>,
+    seq_num: FieldPattern<Integer>,
     /// 32 bits.
-    ack_num: FieldPattern<Number>,
-    /// Words of 32 bits; absent: 5.
-    data_offset: FieldPattern<Number>,
-    ecn_ns: FieldPattern<Number>,
-    ecn_cwr: FieldPattern<Number>,
-    ecn_echo: FieldPattern<Number>,
-    ctl_urg: FieldPattern<Number>,
-    ctl_ack: FieldPattern<Number>,
-    ctl_psh: FieldPattern<Number>,
-    ctl_rst: FieldPattern<Number>,
-    ctl_syn: FieldPattern<Number>,
-    ctl_fin: FieldPattern<Number>,
+    ack_num: FieldPattern<Integer>,
+    /// In units of 32 bits; absent: 5.
+    data_offset: FieldPattern<Integer>,
+    ecn_ns: FieldPattern<Integer>,
+    ecn_cwr: FieldPattern<Integer>,
+    ecn_echo: FieldPattern<Integer>,
+    ctl_urg: FieldPattern<Integer>,
+    ctl_ack: FieldPattern<Integer>,
+    ctl_psh: FieldPattern<Integer>,
+    ctl_rst: FieldPattern<Integer>,
+    ctl_syn: FieldPattern<Integer>,
+    ctl_fin: FieldPattern<Integer>,
     /// 16 bits.
-    window: FieldPattern<Number>,
+    window: FieldPattern<Integer>,
     /// Of pseudo-header and segment.
     checksum: ChecksumPattern,
 }
@@ -330,10 +330,10 @@ fields! {
 fields! {
     /// Fields of the UDP header.
     Udp:
-    src_port: FieldPattern<Number>,
-    dst_port: FieldPattern<Number>,
+    src_port: FieldPattern<Integer>,
+    dst_port: FieldPattern<Integer>,
     /// Octets from here on; absent: as it is.
-    length: FieldPattern<Number>,
+    length: FieldPattern<Integer>,
     /// Of pseudo-header and datagram.
     checksum: ChecksumPattern,
 }
@@ -342,19 +342,19 @@ fields! {
     /// Fields of the VXLAN header (RFC 7348, section 5).
     Vxlan:
     /// 8 bits; absent: 8, the bit that says that there is an identifier.
-    flags: FieldPattern<Number>,
+    flags: FieldPattern<Integer>,
     /// 24 bits.
-    reserved0: FieldPattern<Number>,
+    reserved0: FieldPattern<Integer>,
     /// Identifier, 24 bits.
-    vni: FieldPattern<Number>,
+    vni: FieldPattern<Integer>,
     /// 8 bits.
-    reserved1: FieldPattern<Number>,
+    reserved1: FieldPattern<Integer>,
 }
 
 chosen! {
     /// Sizes of frames, octets with the FCS.
     Size, SizeChoice, Fixed,
-    Fixed fixed: Number,
+    Fixed fixed: Integer,
     /// Upwards, then again from the first.
     Increment increment: SizeIncrement,
     /// Drawn evenly from a range.
@@ -427,15 +427,15 @@ chosen! {
     /// How fast frames leave.
     Rate, RateChoice, Pps,
     /// Frames a second.
-    Pps pps: Number,
+    Pps pps: Integer,
     /// Bits a second on the wire: with preamble and gap.
-    Bps bps: Number,
+    Bps bps: Integer,
     /// Thousands of them.
-    Kbps kbps: Number,
+    Kbps kbps: Integer,
     /// Millions of them.
-    Mbps mbps: Number,
+    Mbps mbps: Integer,
     /// Thousands of millions of them.
-    Gbps gbps: Number,
+    Gbps gbps: Integer,
     /// Of the port's speed.
     Percentage percentage: f64,
 }
@@ -443,16 +443,16 @@ chosen! {
 chosen! {
     /// How long frames leave.
     Duration, DurationChoice, Continuous,
-    /// A number of frames.
+    /// After so many frames.
     FixedPackets fixed_packets: FixedPackets,
-    /// A number of seconds.
+    /// After so many seconds.
     FixedSeconds fixed_seconds: FixedSeconds,
     Burst burst: Burst,
     /// Until a request stops it.
     Continuous continuous: Continuous,
 }
 
-/// A number of frames.
+/// The end after so many frames.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FixedPackets {

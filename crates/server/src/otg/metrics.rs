@@ -54,10 +54,10 @@ pub struct FlowMetricsRequest {
 pub enum TransmitState {
     /// It sends.
     Started,
-    /// It does not: never begun, told to stop, or at its end.
+    /// It does not: never begun, stopped by a request, or at its end.
     #[default]
     Stopped,
-    /// It will go on when told.
+    /// It goes on when a request resumes it.
     Paused,
 }
 

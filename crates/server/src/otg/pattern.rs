@@ -79,7 +79,7 @@ pub struct ChecksumPattern {
     #[serde(default)]
     pub generated: Generated,
     /// This, whatever the frame holds.
-    pub custom: Option<Number>,
+    pub custom: Option<Integer>,
 }
 
 /// Who makes a checksum.
@@ -104,24 +104,24 @@ pub enum Generated {
     Bad,
 }
 
-/// Something that can stand in a header: a number of up to 128 bits.
+/// Something that can stand in a header: an integer of up to 128 bits.
 pub trait FieldValue: Clone {
-    /// As a number, in network byte order.
+    /// As an integer, in network byte order.
     fn bits(&self) -> u128;
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Number(pub u64);
+pub struct Integer(pub u64);
 
-impl FieldValue for Number {
+impl FieldValue for Integer {
     fn bits(&self) -> u128 {
         self.0.into()
     }
 }
 
-impl<'de> Deserialize<'de> for Number {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Number, D::Error> {
-        whole(d).map(Number)
+impl<'de> Deserialize<'de> for Integer {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Integer, D::Error> {
+        whole(d).map(Integer)
     }
 }
 
@@ -157,18 +157,18 @@ impl FieldValue for Ipv6Addr {
     }
 }
 
-/// 64-bit numbers come as text from clients that follow the JSON mapping of Protocol
+/// 64-bit integers come as text from clients that follow the JSON mapping of Protocol
 /// Buffers, because JavaScript has none.
 pub(crate) fn whole<'de, D: Deserializer<'de>>(d: D) -> Result<u64, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
     enum Either {
-        Number(u64),
+        Integer(u64),
         Float(f64),
         Text(String),
     }
     match Either::deserialize(d) {
-        Ok(Either::Number(n)) => Ok(n),
+        Ok(Either::Integer(n)) => Ok(n),
         Ok(Either::Float(f)) if f >= 0.0 && f.fract() == 0.0 && f <= 2f64.powi(53) => Ok(f as u64),
         Ok(Either::Text(text)) => {
             text.parse().map_err(|_| D::Error::custom(format!("'{text}' is no whole number")))
@@ -181,7 +181,7 @@ pub(crate) fn one() -> u64 {
     1
 }
 
-/// A number as the JSON mapping of Protocol Buffers writes 64 bits: as text.
+/// An integer as the JSON mapping of Protocol Buffers writes 64 bits: as text.
 pub(crate) fn as_text<S: serde::Serializer>(n: &u64, s: S) -> Result<S::Ok, S::Error> {
     n.to_string().serialize(s)
 }
@@ -195,14 +195,14 @@ mod tests {
     }
 
     #[test]
-    fn numbers_come_as_numbers_and_as_text() {
+    fn integers_come_as_numbers_and_as_text() {
         for text in ["1000", "\"1000\"", "1000.0"] {
-            assert_eq!(read::<Number>(text), Ok(Number(1000)), "{text}");
+            assert_eq!(read::<Integer>(text), Ok(Integer(1000)), "{text}");
         }
         for text in ["-1", "1.5", "\"x\"", "null", "[]", "1e300"] {
-            assert!(read::<Number>(text).is_err(), "{text}");
+            assert!(read::<Integer>(text).is_err(), "{text}");
         }
-        assert_eq!(read::<Number>("\"18446744073709551615\""), Ok(Number(u64::MAX)));
+        assert_eq!(read::<Integer>("\"18446744073709551615\""), Ok(Integer(u64::MAX)));
     }
 
     #[test]
@@ -218,9 +218,9 @@ mod tests {
     #[test]
     fn what_a_pattern_cannot_do_is_refused() {
         let error =
-            read::<FieldPattern<Number>>(r#"{"choice":"value","metric_tags":[]}"#).unwrap_err();
+            read::<FieldPattern<Integer>>(r#"{"choice":"value","metric_tags":[]}"#).unwrap_err();
         assert!(error.contains("metric_tags"), "{error}");
-        assert!(read::<FieldPattern<Number>>(r#"{"choice":"sometimes"}"#).is_err());
+        assert!(read::<FieldPattern<Integer>>(r#"{"choice":"sometimes"}"#).is_err());
         let all = read::<FieldPattern<Ipv4Addr>>(
             r#"{"choice":"increment","increment":{"start":"198.18.0.1","step":"0.0.0.1","count":3}}"#,
         );

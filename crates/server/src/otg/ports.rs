@@ -49,7 +49,7 @@ impl Layer1 {
 
 /// Speeds of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[expect(missing_docs, reason = "the names are the numbers")]
+#[expect(missing_docs, reason = "the names are the speeds")]
 pub enum Speed {
     #[serde(rename = "speed_10_fd_mbps", alias = "speed_10_hd_mbps")]
     M10,
@@ -189,8 +189,8 @@ impl CaptureRequest {
         }
         let initial = packets.slice.as_ref().and_then(|s| s.initial.as_ref());
         let (start, count) = initial.map_or((1, hundred()), |i| (i.start, i.count));
-        let number = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
-        (number(start.saturating_sub(1)), number(count))
+        let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+        (size(start.saturating_sub(1)), size(count))
     }
 }
 

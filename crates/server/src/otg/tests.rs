@@ -3,10 +3,10 @@ use super::control::TransmitChange;
 use super::*;
 use crate::http::testing::{self, ask_json as ask};
 
-/// Takes everything, and remembers what it was told.
+/// Accepts everything, and records the requests.
 #[derive(Default)]
 struct Recorder {
-    told: Mutex<Vec<String>>,
+    requests: Mutex<Vec<String>>,
 }
 
 impl TrafficGenerator for Recorder {
@@ -14,19 +14,19 @@ impl TrafficGenerator for Recorder {
         if config.ports.is_empty() {
             return Err(Problem::Invalid(vec!["a".into(), "b".into()]));
         }
-        self.told.lock().unwrap().push(format!("{} flows", config.flows.len()));
+        self.requests.lock().unwrap().push(format!("{} flows", config.flows.len()));
         Ok(vec!["careful".into()])
     }
     fn transmit(&self, change: &FlowTransmit) -> Result<Vec<String>, Problem> {
-        self.told.lock().unwrap().push(format!("{:?} {:?}", change.state, change.flow_names));
+        self.requests.lock().unwrap().push(format!("{:?} {:?}", change.state, change.flow_names));
         Ok(Vec::new())
     }
     fn protocols(&self, start: bool) -> Result<Vec<String>, Problem> {
-        self.told.lock().unwrap().push(format!("protocols {start}"));
+        self.requests.lock().unwrap().push(format!("protocols {start}"));
         Ok(Vec::new())
     }
     fn capture(&self, change: &PortCapture) -> Result<Vec<String>, Problem> {
-        self.told.lock().unwrap().push(format!("{:?} {:?}", change.state, change.port_names));
+        self.requests.lock().unwrap().push(format!("{:?} {:?}", change.state, change.port_names));
         Ok(Vec::new())
     }
     fn captured(&self, request: &CaptureRequest) -> Result<Vec<u8>, Problem> {
@@ -86,7 +86,7 @@ const CONFIG: &str = r#"{
 fn what_snappi_writes_is_understood() {
     let config: Config = read(CONFIG.as_bytes()).unwrap();
     let flow = &config.flows[0];
-    assert_eq!(flow.rate.pps, Some(pattern::Number(1000)));
+    assert_eq!(flow.rate.pps, Some(pattern::Integer(1000)));
     assert_eq!(flow.duration.fixed_packets.as_ref().unwrap().packets, 100);
     assert_eq!(flow.metrics.latency.mode, LatencyMode::CutThrough);
     assert_eq!(
@@ -118,9 +118,9 @@ fn a_configuration_is_kept_as_it_came_and_gone_after_one_that_is_refused() {
 }
 
 #[test]
-fn what_is_not_supported_is_named_with_its_place() {
+fn what_is_not_supported_is_named_with_its_path() {
     let otg = routes(Arc::new(Recorder::default()));
-    for (change, place, word) in [
+    for (change, path, with) in [
         (r#""location": "veth0""#, "ports[0]", r#""speed": 1"#),
         (r#""choice": "vlan", "vlan": {}"#, "flows[0].packet[1]", r#""choice": "arp""#),
         (
@@ -132,17 +132,17 @@ fn what_is_not_supported_is_named_with_its_place() {
         (r#""00:00:00:00:00:01""#, "flows[0].packet[0].ethernet.src.value", "\"zero\""),
         (r#""choice": "port", "port""#, "flows[0].tx_rx.choice", r#""choice": "lag", "port""#),
     ] {
-        let text = CONFIG.replacen(change, word, 1);
+        let text = CONFIG.replacen(change, with, 1);
         assert_ne!(text, CONFIG);
         let (status, answer) = ask(&otg, "POST", "/config", &text);
         let message = answer["errors"][0].as_str().unwrap();
-        assert!(status == 400 && message.starts_with(place), "{message}");
+        assert!(status == 400 && message.starts_with(path), "{message}");
         assert!(!message.contains("unknown"), "{message}");
     }
     let (_, answer) = ask(&otg, "POST", "/config", r#"{"ports": [{"name": "a", "speed": 1}]}"#);
-    let told = answer["errors"][0].as_str().unwrap();
+    let message = answer["errors"][0].as_str().unwrap();
     assert_eq!(
-        told,
+        message,
         "ports[0].speed: `speed` is not supported; what is: `name` or `location` (docs/otg.md)"
     );
     for top in ["lags", "stateful_flows", "events", "lldp"] {
@@ -161,23 +161,23 @@ fn flows_are_started_and_their_metrics_read() {
     assert_eq!(ask(&otg, "POST", "/control/state", start).0, 200);
     let some = start.replace("\"start\"", r#""pause", "flow_names": ["x"]"#);
     assert_eq!(ask(&otg, "POST", "/control/state", &some).0, 200);
-    let told = generator.told.lock().unwrap().clone();
+    let requests = generator.requests.lock().unwrap().clone();
     assert_eq!(
-        told,
+        requests,
         [format!("{:?} []", TransmitChange::Start), format!("{:?} [\"x\"]", TransmitChange::Pause)]
     );
     let protocols =
         r#"{"choice": "protocol", "protocol": {"choice": "all", "all": {"state": "start"}}}"#;
     let (status, answer) = ask(&otg, "POST", "/control/state", protocols);
     assert_eq!((status, answer), (200, json!({ "warnings": [] })));
-    assert_eq!(generator.told.lock().unwrap().last().unwrap(), "protocols true");
+    assert_eq!(generator.requests.lock().unwrap().last().unwrap(), "protocols true");
     let port = r#"{"choice": "port", "port": {"choice": "link", "link": {"state": "down"}}}"#;
     let (status, answer) = ask(&otg, "POST", "/control/state", port);
     assert!(status == 400 && answer.to_string().contains("`link` is not supported"), "{answer}");
     let capture =
         r#"{"choice": "port", "port": {"choice": "capture", "capture": {"state": "start"}}}"#;
     assert_eq!(ask(&otg, "POST", "/control/state", capture).0, 200);
-    assert_eq!(generator.told.lock().unwrap().last().unwrap(), "Start []");
+    assert_eq!(generator.requests.lock().unwrap().last().unwrap(), "Start []");
     let captured = |body: &str| testing::ask(&otg, "POST", "/monitor/capture", body);
     assert_eq!(captured(r#"{"port_name": "a"}"#), (200, vec![0xa1, 0xb2].into()));
     assert_eq!(captured(r#"{"port_name": "x"}"#).0, 400);

@@ -70,12 +70,12 @@ fn get(path: &str) -> (u16, Value) {
 fn a_plan_is_begun_or_refused_with_its_reason() {
     let (status, run) = post("/sonde/v1/runs", r#"{"plan": "good"}"#);
     assert_eq!((status, &run["id"], &run["state"]), (201, &json!("a1"), &json!("running")));
-    for (plan, code, word) in
+    for (plan, code, part) in
         [("bad", 400, "line 1"), ("evil", 403, "commands"), ("late", 409, "another run")]
     {
         let (status, answer) = post("/sonde/v1/runs", &json!({ "plan": plan }).to_string());
         assert_eq!((status, &answer["code"]), (code, &json!(code)));
-        assert!(answer["errors"][0].as_str().unwrap().contains(word), "{answer}");
+        assert!(answer["errors"][0].as_str().unwrap().contains(part), "{answer}");
     }
     for body in ["", "{}", r#"{"plan": 1}"#, r#"{"plan": "good", "folder": "/etc"}"#] {
         assert_eq!(post("/sonde/v1/runs", body).0, 400, "{body}");
@@ -85,7 +85,7 @@ fn a_plan_is_begun_or_refused_with_its_reason() {
 }
 
 #[test]
-fn runs_are_listed_told_and_stopped() {
+fn runs_are_listed_shown_and_stopped() {
     assert_eq!(get("/sonde/v1/runs").1["runs"][0]["planned"], 2);
     assert_eq!(get("/sonde/v1/runs/a1").1["findings"], json!([]));
     assert_eq!(get("/sonde/v1/runs/a1/measurements").1["measurements"][0]["id"], "m");

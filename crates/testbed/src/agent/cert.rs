@@ -205,7 +205,7 @@ fn is_name(name: &str) -> bool {
     !name.is_empty() && !name.contains(['/', '\0']) && !name.starts_with('.') && name != "ca"
 }
 
-/// Never in the place of another file: who has lost a key has lost it.
+/// Never over another file: a key that is lost is lost for good.
 fn save(written: &mut Vec<PathBuf>, path: PathBuf, mode: u32, text: &str) -> Result<()> {
     let made = OpenOptions::new().write(true).create_new(true).mode(mode).open(&path);
     let saved = made.and_then(|mut file| file.write_all(text.as_bytes()));

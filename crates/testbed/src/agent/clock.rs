@@ -116,8 +116,8 @@ pub fn ask(peer: SocketAddr, key: &[u8; 32], times: u32) -> io::Result<ClockOffs
     })
 }
 
-/// Waits for the answer to question `number`: T2, T3, T4.
-fn hear(socket: &UdpSocket, key: &hmac::Key, number: u64) -> io::Result<Option<[i64; 3]>> {
+/// Waits for the answer to question `id`: T2, T3, T4.
+fn hear(socket: &UdpSocket, key: &hmac::Key, id: u64) -> io::Result<Option<[i64; 3]>> {
     let mut buffer = [0; QUESTION + 1];
     loop {
         let length = match socket.recv(&mut buffer) {
@@ -130,7 +130,7 @@ fn hear(socket: &UdpSocket, key: &hmac::Key, number: u64) -> io::Result<Option<[
         let t4 = tai_now().as_nanos();
         if length == QUESTION
             && let Some([of, t2, t3]) = open(key, &buffer[..QUESTION], ANSWERED)
-            && of == number
+            && of == id
         {
             return Ok(Some([t2 as i64, t3 as i64, t4]));
         }
@@ -149,7 +149,7 @@ fn seal(key: &hmac::Key, message: &mut [u8; QUESTION]) {
     message[SIGNED..].copy_from_slice(&tag.as_ref()[..TAG]);
 }
 
-/// The three numbers of a message of this kind that is signed.
+/// The three 64-bit fields of a message of this kind, if its signature is right.
 fn open(key: &hmac::Key, message: &[u8], kind: u8) -> Option<[u64; 3]> {
     let whole = hmac::sign(key, &message[..SIGNED]);
     let same =
@@ -157,9 +157,9 @@ fn open(key: &hmac::Key, message: &[u8], kind: u8) -> Option<[u64; 3]> {
     if same != 0 || message[24] != kind {
         return None;
     }
-    let number =
+    let field =
         |i: usize| u64::from_be_bytes(message[8 * i..8 * i + 8].try_into().unwrap_or([0; 8]));
-    Some([number(0), number(1), number(2)])
+    Some([field(0), field(1), field(2)])
 }
 
 fn is_nothing(e: &io::Error) -> bool {
@@ -183,10 +183,10 @@ impl Answering {
         let socket = UdpSocket::bind((address, 0))?;
         let port = socket.local_addr()?.port();
         let stop = Arc::new(AtomicBool::new(false));
-        let told = stop.clone();
+        let asked = stop.clone();
         let thread = std::thread::Builder::new().name("sonde-clock".into()).spawn(move || {
             // Whoever asks and hears nothing says so.
-            let _ = answer(&socket, &key, &told);
+            let _ = answer(&socket, &key, &asked);
         })?;
         Ok(Answering { stop, thread: Some(thread), port })
     }
@@ -201,7 +201,7 @@ impl Drop for Answering {
     }
 }
 
-/// Octets before the signature: number of the question, T2, T3, kind and padding.
+/// Octets before the signature: id of the question, T2, T3, kind and padding.
 const SIGNED: usize = 32;
 /// Octets of the signature (RFC 2104, section 5: half of it will do).
 const TAG: usize = 16;

@@ -44,7 +44,7 @@ impl AgentLink {
         busy: Duration,
         stop: &AtomicBool,
     ) -> Result<AgentLink> {
-        let (begin, mut told) = (Instant::now(), false);
+        let (begin, mut warned) = (Instant::now(), false);
         loop {
             let busy_by = match Self::try_connect(agent, tls) {
                 Ok(Greeting::Link(link)) => return Ok(*link),
@@ -54,8 +54,8 @@ impl AgentLink {
             if begin.elapsed() >= busy || stop.load(Ordering::Relaxed) {
                 bail!("agent {}: {busy_by}", agent.name);
             }
-            if !told {
-                told = true;
+            if !warned {
+                warned = true;
                 let seconds = busy.as_secs();
                 tracing::warn!("agent {}: {busy_by}; waiting up to {seconds} s", agent.name);
             }
@@ -175,7 +175,7 @@ impl AgentLink {
                 Ok(Some(reply)) => return Ok(reply),
                 Ok(None) if begin.elapsed() < PATIENCE => {}
                 Ok(None) => bail!(
-                    "agent {} is lost: it does not answer; its own output tells more",
+                    "agent {} is lost: it does not answer; its own output says more",
                     self.name
                 ),
                 Err(e) => return Err(anyhow!(e).context(format!("agent {} is lost", self.name))),

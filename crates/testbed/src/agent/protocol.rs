@@ -28,7 +28,7 @@ pub enum Request {
     Look {
         port: PortName,
     },
-    /// Takes ports for halves of directions, in place of those taken before.
+    /// Takes ports for halves of directions, instead of those taken before.
     Open {
         /// Of the whole tester, in the signatures' digests.
         secret: [u64; 2],
@@ -103,8 +103,8 @@ pub struct PortDescription {
 /// One end of a direction, sending or receiving.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DirectionEnd {
-    /// Number of the direction. Further places where frames of the first arrive follow all of
-    /// them, and have receiving halves alone.
+    /// Index of the direction. Further ports where frames of the first arrive follow all of them,
+    /// and have receiving halves alone.
     pub way: usize,
     pub role: EndRole,
     pub port: PortName,
@@ -333,7 +333,7 @@ mod mixed {
     }
 }
 
-/// Octets of a message: the numbers of many streams over an hour.
+/// Octets of a message: the counters of many streams over an hour.
 const LONGEST: usize = 64 << 20;
 
 #[cfg(test)]

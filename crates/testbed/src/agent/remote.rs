@@ -103,8 +103,8 @@ impl Remote {
     }
 
     fn index(&self, plan: &PortPlan) -> Result<usize> {
-        let place = self.agents.iter().position(|a| Some(&a.name) == plan.agent.as_ref());
-        place.context("a port of no agent")
+        let index = self.agents.iter().position(|a| Some(&a.name) == plan.agent.as_ref());
+        index.context("a port of no agent")
     }
 }
 

@@ -1,8 +1,8 @@
 //! The controller: a rig whose ports are on other hosts.
 //!
-//! All times that leave this file are of this host's clock. An agent is told instants on its
-//! own, and the receiving agents subtract the difference of the two clocks from every latency
-//! before it is counted (in a histogram it could no longer be taken out exactly).
+//! All times that leave this file are of this host's clock. An agent gets instants of its own
+//! clock. The receiving agents subtract the difference of the two clocks from every latency before
+//! it is counted: in a histogram it could no longer be taken out exactly.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -98,11 +98,11 @@ impl AgentRig {
 
     fn halves(&self, agent: usize) -> Vec<DirectionEnd> {
         let mut halves = Vec::new();
-        let half = |number, role, way: usize, at: usize, for_mac: Option<Mac>| {
+        let half = |index, role, way: usize, at: usize, for_mac: Option<Mac>| {
             let (whose, port) = &self.spec.ports[at];
             let DirectionSpec { traffic, length_change, .. } = &self.spec.ways[way];
             (*whose == agent).then(|| DirectionEnd {
-                way: number,
+                way: index,
                 role,
                 port: port.clone(),
                 traffic: traffic.clone(),
@@ -111,12 +111,12 @@ impl AgentRig {
                 for_mac,
             })
         };
-        for (number, way) in self.spec.ways.iter().enumerate() {
-            halves.extend(half(number, EndRole::Source, number, way.from, None));
+        for (index, way) in self.spec.ways.iter().enumerate() {
+            halves.extend(half(index, EndRole::Source, index, way.from, None));
         }
-        for (number, arrival) in self.arrivals.iter().enumerate() {
+        for (index, arrival) in self.arrivals.iter().enumerate() {
             let Arrival { way, to, for_mac, expects } = *arrival;
-            halves.extend(half(number, EndRole::Sink { expects }, way, to, for_mac));
+            halves.extend(half(index, EndRole::Sink { expects }, way, to, for_mac));
         }
         halves
     }
@@ -148,12 +148,12 @@ impl AgentRig {
         (0..self.links.len()).map(|agent| self.link(agent)?.offset(times)).collect()
     }
 
-    /// [`Rig::offer`], which tells when the first frame is due, ns TAI of this host, as soon as
-    /// that is agreed upon.
+    /// [`Rig::offer`], which calls `begins` with when the first frame is due (ns TAI of this host)
+    /// as soon as that is agreed upon.
     ///
     /// # Errors
     /// As for [`Rig::offer`].
-    pub fn offer_telling(
+    pub fn offer_from(
         &mut self,
         offer: &Offer,
         stop: &AtomicBool,
@@ -180,12 +180,12 @@ impl AgentRig {
         let before = self.offsets(QUESTIONS)?;
         let start_ns = tai_now().as_nanos() + LEAD_NS;
         let mut loads = Vec::new();
-        for (number, way) in self.spec.ways.iter().enumerate() {
+        for (index, way) in self.spec.ways.iter().enumerate() {
             self.tag = self.tag.wrapping_add(1);
             // Whether the port carries it its agent knows.
             loads.push(DirectionLoad::new(
                 &way.traffic,
-                self.mixed(number),
+                self.mixed(index),
                 offer,
                 self.tag,
                 MTU_MAX,
@@ -218,7 +218,7 @@ impl AgentRig {
             self.all(|_| Request::End { sent: sent.clone() })?.into_iter().enumerate()
         {
             match reply {
-                Reply::Ended(numbers) => ended.push(numbers),
+                Reply::Ended(end) => ended.push(end),
                 _ => return Err(self.link(agent)?.strange()),
             }
         }
@@ -261,7 +261,7 @@ impl AgentRig {
             }
             ensure!(
                 done || now < limit_ns,
-                "the agents did not come to an end in twice the time; their own output tells more"
+                "the agents did not come to an end in twice the time; their own output says more"
             );
             if asked.elapsed() > ASK_EVERY && !done {
                 asked = Instant::now();
@@ -294,19 +294,19 @@ impl AgentRig {
     ) -> Result<Vec<Direction>> {
         let counted_from = LoadSchedule::new(offer).counted_from;
         let mut directions = Vec::new();
-        for (number, arrival) in self.arrivals.iter().enumerate() {
+        for (index, arrival) in self.arrivals.iter().enumerate() {
             let [source, sink] = self.ends(arrival);
-            let half = |halves: &[Option<Direction>], number: usize, agent: usize| {
+            let half = |halves: &[Option<Direction>], index: usize, agent: usize| {
                 let lost = || {
                     anyhow!(
-                        "agent {} has sent no numbers of a direction",
+                        "agent {} has sent no counters of a direction",
                         self.spec.agents[agent].name
                     )
                 };
-                halves.get(number).cloned().flatten().ok_or_else(lost)
+                halves.get(index).cloned().flatten().ok_or_else(lost)
             };
             let out = half(&ended[source].sources, arrival.way, source)?;
-            let came = half(&ended[sink].sinks, number, sink)?;
+            let came = half(&ended[sink].sinks, index, sink)?;
             let ours = |stamps: [i64; 2], agent: usize| {
                 stamps.map(|ns| if ns == 0 { 0 } else { ns - clocks[agent].ns })
             };
@@ -337,7 +337,7 @@ impl AgentRig {
 
 impl Rig for AgentRig {
     fn offer(&mut self, offer: &Offer, stop: &AtomicBool) -> Result<TrialOutcome> {
-        self.offer_telling(offer, stop, |_| {})
+        self.offer_from(offer, stop, |_| {})
     }
 
     fn caveats(&self) -> CaveatSet {
@@ -354,7 +354,7 @@ impl Rig for AgentRig {
 
 /// Where frames of a direction arrive.
 struct Arrival {
-    /// Number of the direction.
+    /// Index of the direction.
     way: usize,
     /// Index of the port.
     to: usize,
@@ -398,9 +398,9 @@ fn health(
             all.clock_drift_ns = h.clock_drift_ns;
         }
     }
-    for (number, &ends) in ends.iter().enumerate() {
+    for (index, &ends) in ends.iter().enumerate() {
         let (first, last) = (difference(ends, before), difference(ends, after));
-        if number == 0 {
+        if index == 0 {
             all.clock_offset_ns = [first.ns, last.ns];
         }
         // Latencies were corrected by the first offset: at the end they are wrong by what it

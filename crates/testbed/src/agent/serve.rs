@@ -222,7 +222,7 @@ fn shake_hands(wire: &mut Wire) -> Result<()> {
             Ok(0) => bail!("the controller has closed the connection in its TLS handshake"),
             Ok(_) => {
                 if let Err(e) = conn.process_new_packets() {
-                    // The other side is told why, if it still listens.
+                    // The other side gets the reason, if it still listens.
                     let _ = conn.write_tls(sock);
                     return Err(e.into());
                 }
@@ -374,7 +374,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Runs a trial, from its preparation to its numbers. An error ends the session.
+    /// Runs a trial, from its preparation to its counters. An error ends the session.
     fn trial(&mut self, channel: &mut Channel<Wire>, arm: &Arm, stop: &AtomicBool) -> Result<()> {
         let prepared = prepare(&self.sources, &self.sinks, self.ways, self.secret, arm);
         let (sources, expected) = match prepared {

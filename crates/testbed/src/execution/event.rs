@@ -66,15 +66,15 @@ pub struct Status {
     pub never_applied: Vec<String>,
 }
 
-/// Tells records and status what goes on. What was found waits for its reader between trials; how
-/// a trial goes does not.
-pub(super) struct Teller {
+/// Puts what goes on into records and status. What was found waits for its reader between trials;
+/// how a trial goes does not.
+pub(super) struct Reporter {
     pub records: RecordSender<Event>,
     pub status: Latest<Status>,
     pub stop: Stop,
 }
 
-impl Teller {
+impl Reporter {
     pub fn measured(&self, measurement: &Measurement, resumed: bool) {
         self.status.update(|s| s.finished += 1);
         let measurement = Box::new(measurement.clone());
@@ -98,7 +98,7 @@ impl Teller {
     }
 }
 
-impl ProgressListener for Teller {
+impl ProgressListener for Reporter {
     fn trial(&mut self, measurement: &str, next: &NextTrial, attempt: u32) {
         let under = Under {
             measurement: measurement.to_owned(),
@@ -126,14 +126,14 @@ mod tests {
     fn a_late_reader_misses_how_trials_go_and_nothing_that_was_found() {
         let (sender, reader) = records(2);
         let (status, stop) = (Latest::new(Status::default()), Stop::default());
-        let mut teller = Teller { records: sender, status, stop };
+        let mut reporter = Reporter { records: sender, status, stop };
         let next = NextTrial { offer: Offer::steady(1e3, 1_000_000), purpose: String::new() };
-        (0..5).for_each(|n| teller.trial("m", &next, n));
-        let telling = std::thread::spawn(move || {
-            teller.measured(&Measurement::default(), false);
-            teller.failed("no bed".into());
-            teller.run(BenchRun::default());
-            teller.records.lost()
+        (0..5).for_each(|n| reporter.trial("m", &next, n));
+        let reporting = std::thread::spawn(move || {
+            reporter.measured(&Measurement::default(), false);
+            reporter.failed("no bed".into());
+            reporter.run(BenchRun::default());
+            reporter.records.lost()
         });
         let events: Vec<Event> = reader.iter().collect();
         let [
@@ -146,6 +146,6 @@ mod tests {
         else {
             panic!("{events:?}")
         };
-        assert_eq!((telling.join().unwrap(), reader.lost()), (3, 3));
+        assert_eq!((reporting.join().unwrap(), reader.lost()), (3, 3));
     }
 }

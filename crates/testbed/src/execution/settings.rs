@@ -46,13 +46,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plan_that_says_the_same_in_other_words_is_the_same() {
+    fn a_plan_that_says_the_same_in_another_form_is_the_same() {
         let of = |text: &str| Settings {
             plan: TomlText { file: "p.toml".into(), text: text.into() },
             out: "p.run".into(),
         };
         let plan = of("title = 'x'\n[[procedure]]\nkind = 'throughput'\n");
-        let same = of("# A word.\ntitle = \"x\"\nseed = 1\n[[procedure]]\nkind = 'throughput'\n");
+        let same = of("# A comment.\ntitle = \"x\"\nseed = 1\n[[procedure]]\nkind = 'throughput'\n");
         assert_eq!(plan.change(&same), Change::Same);
         let slower = of("title = 'x'\n[run]\nrest = '5s'\n[[procedure]]\nkind = 'throughput'\n");
         assert_eq!(

@@ -1,6 +1,6 @@
 //! What a bed cannot do is refused when the plan is read: states that a device cannot be brought
 //! to, frames that its engine cannot send, ports that cannot be what they are said to be. What
-//! only this host can tell (processors, interfaces) is looked up by [`host`].
+//! only this host knows (processors, interfaces) is looked up by [`host`].
 
 use std::thread::available_parallelism;
 
@@ -86,7 +86,7 @@ pub fn cases(source: &TomlText, expanded: &ExpandedPlan) -> Result<(), PlanError
     let spanned = |device: &DeviceUnderTest| {
         expanded.plan.devices.iter().find(|s| s.get_ref().name == device.name)
     };
-    // The loop is asked for elsewhere: what is wrong with a device, too, is told with its line.
+    // The loop is asked for elsewhere: what is wrong with a device, too, is reported with its line.
     let (listed, own): (Vec<_>, Vec<_>) =
         expanded.devices.iter().partition(|device| spanned(device).is_some());
     for device in listed.into_iter().chain(own) {
@@ -119,10 +119,10 @@ pub fn cases(source: &TomlText, expanded: &ExpandedPlan) -> Result<(), PlanError
         if let (Some(max), Some(min)) = (max, case.procedure.min_rate())
             && min >= max
         {
-            let place = source.text.find("min_rate").unwrap_or(0);
+            let at = source.text.find("min_rate").unwrap_or(0);
             let name = case.procedure.name();
             let message = format!("{name}: min_rate is not below bed.max_rate ({max} frames/s)");
-            return Err(source.error(place..place, message));
+            return Err(source.error(at..at, message));
         }
     }
     Ok(())
@@ -267,7 +267,7 @@ fn addressed(
     refuse_others_addresses(&nets, &expanded.plan.bed.outside_benchmark_range.0)
 }
 
-/// What only the host can tell on which the plan is to run: its processors and interfaces. Names
+/// Checks what only the host knows on which the plan is to run: processors and interfaces. Names
 /// that an ordinary user may not look up are left to the run.
 ///
 /// # Errors
@@ -276,9 +276,9 @@ pub fn host(source: &TomlText, expanded: &ExpandedPlan) -> Result<(), PlanError>
     let cpus = available_parallelism().map_or(1, std::num::NonZero::get);
     let absent = |cpu: &&usize| **cpu >= cpus;
     if let Some(cpu) = expanded.plan.bed.cpus.iter().find(absent) {
-        let place = source.text.find("cpus").unwrap_or(0);
+        let at = source.text.find("cpus").unwrap_or(0);
         let message = format!("bed.cpus: no processor {cpu}: this host has 0 to {}", cpus - 1);
-        return Err(source.error(place..place, message));
+        return Err(source.error(at..at, message));
     }
     for spanned in &expanded.plan.devices {
         let device = spanned.get_ref();

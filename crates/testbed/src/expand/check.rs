@@ -14,8 +14,8 @@ pub fn workload(
     procedures: &[ProcedurePlan],
 ) -> Result<(), PlanError> {
     let w = &plan.workload;
-    let place = source.text.find("[workload]").unwrap_or(0);
-    let wrong = |message: String| Err(source.error(place..place, message));
+    let at = source.text.find("[workload]").unwrap_or(0);
+    let wrong = |message: String| Err(source.error(at..at, message));
     for (key, empty) in [
         ("frames", w.frames.is_empty()),
         ("ip", w.ip.is_empty()),
@@ -90,7 +90,7 @@ pub fn workload(
                     frames.label,
                     frames.smallest(),
                     if ip == 6 {
-                        " (use 84 in place of 64; RFC 5180, section 5.1, allows for signatures)"
+                        " (use 84 instead of 64; RFC 5180, section 5.1, allows for signatures)"
                     } else {
                         ""
                     }
@@ -101,13 +101,13 @@ pub fn workload(
             let DevicePlan { name, mtu: Some(mtu), .. } = device.get_ref() else { continue };
             if u32::from(frames.largest()) > mtu.saturating_add(beyond_ip) {
                 // A procedure's own frames are not in [workload].
-                let place = if w.frames.contains(frames) { place..place } else { device.span() };
+                let span = if w.frames.contains(frames) { at..at } else { device.span() };
                 let message = format!(
                     "frames of {} octets ({}) do not fit device {name}'s mtu of {mtu}",
                     frames.largest(),
                     frames.label
                 );
-                return Err(source.error(place, message));
+                return Err(source.error(span, message));
             }
         }
     }
@@ -123,13 +123,13 @@ pub fn tags(source: &TomlText, plan: &Plan, devices: &[DeviceUnderTest]) -> Resu
     };
     match devices.iter().find(routes) {
         Some(router) if !(w.vlan.is_empty() && w.mpls.is_empty()) => {
-            let place = source.text.find("[workload]").unwrap_or(0);
+            let at = source.text.find("[workload]").unwrap_or(0);
             let message = format!(
                 "workload.vlan and mpls: device {} routes, and is not set up for tags or labels; \
                  they pass a bridge, the loop, or an external device that knows them",
                 router.name
             );
-            Err(source.error(place..place, message))
+            Err(source.error(at..at, message))
         }
         _ => Ok(()),
     }
@@ -154,11 +154,11 @@ pub fn size(
     let beds = (devices.len() * conditions.len()) as u64;
     let repetitions = u64::from(plan.run.repetitions.max(1));
     let all = of_bed.saturating_mul(beds).saturating_mul(repetitions);
-    let place = |word: &str| source.text.find(word).unwrap_or(0);
+    let offset = |key: &str| source.text.find(key).unwrap_or(0);
     if all > MEASUREMENTS_MAX {
         let at = match of_bed.saturating_mul(beds) > MEASUREMENTS_MAX {
-            true => place("[workload]"),
-            false => place("repetitions"),
+            true => offset("[workload]"),
+            false => offset("repetitions"),
         };
         let message = format!(
             "comes to {all} measurements, {repetitions} repetitions of {}; at most \
@@ -168,7 +168,7 @@ pub fn size(
         return Err(source.error(at..at, message));
     }
     if plan.run.attempts > ATTEMPTS_MAX {
-        let at = place("attempts");
+        let at = offset("attempts");
         let message =
             format!("run.attempts: {} are too many; 1 to {ATTEMPTS_MAX}", plan.run.attempts);
         return Err(source.error(at..at, message));

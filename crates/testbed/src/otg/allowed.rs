@@ -17,7 +17,7 @@ impl Allowed {
         self.prefixes.iter().any(|p| p.covers(prefix))
     }
 
-    /// Those of one version of IP as numbers, first and last.
+    /// Those of one version of IP as integers, first and last.
     pub fn ranges(&self, v4: bool) -> Vec<(u128, u128)> {
         let of_version = self.prefixes.iter().filter(|p| p.address.is_ipv4() == v4);
         of_version.map(|p| p.bounds()).collect()

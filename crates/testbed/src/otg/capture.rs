@@ -146,7 +146,7 @@ fn section(snap: u32) -> Vec<u8> {
     file
 }
 
-/// Appends a block, its body padded to whole words.
+/// Appends a block, its body padded to a multiple of 4 octets.
 fn block(file: &mut Vec<u8>, kind: u32, body: &[u8]) {
     let padded = body.len().next_multiple_of(4);
     let total = (padded as u32 + 12).to_le_bytes();
@@ -157,7 +157,7 @@ fn block(file: &mut Vec<u8>, kind: u32, body: &[u8]) {
     file.extend(total);
 }
 
-/// Octets that a frame takes of the ring, at least, when its places are counted.
+/// Octets that a frame takes of the ring, at least, when its entries are counted.
 const LEAST: usize = 64;
 const ETHERNET: u16 = 1;
 const ENHANCED_PACKET: u32 = 6;
@@ -182,8 +182,8 @@ mod tests {
             }
             let kept = ring.len();
             prop_assert!(kept >= 1 && ring.left_out == (lengths.len() - kept) as u64);
-            for (place, k) in ring.kept.iter().enumerate() {
-                let i = lengths.len() - kept + place;
+            for (index, k) in ring.kept.iter().enumerate() {
+                let i = lengths.len() - kept + index;
                 prop_assert_eq!((k.length as usize, k.stamp), (lengths[i], i as i64));
                 let want = frame(lengths[i], i as u8);
                 let octets = k.octets as usize;

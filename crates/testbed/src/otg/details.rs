@@ -1,5 +1,5 @@
-//! Sonde's own view of flows and ports, for `GET /sonde/v1/flows`: what the model has no place
-//! for.
+//! Sonde's own view of flows and ports, for `GET /sonde/v1/flows`: what the model has no
+//! field for.
 
 use serde_json::{Map, Value, json};
 use sonde_port::PortStats;
@@ -84,8 +84,8 @@ pub fn port(port: &TestPort, sent: &PortStats, came: &ReceiverReport) -> Value {
     })
 }
 
-/// Least, mean, quantiles and greatest. A quantile is told only where at least
-/// [`BEYOND`] values lie beyond it; the median always is.
+/// Least, mean, quantiles and greatest. A quantile is given only where at least [`BEYOND`] values
+/// lie beyond it; the median always is.
 fn distribution(hist: &Hist) -> Value {
     if hist.count == 0 {
         return json!({ "count": 0 });

@@ -124,7 +124,7 @@ impl EmulatedInterface {
     }
 }
 
-/// All addresses of the devices. What is wrong is added to `errors`, with its place.
+/// All addresses of the devices. What is wrong is added to `errors`, with its path.
 pub fn interfaces(
     devices: &[Device],
     ports: &[String],
@@ -134,11 +134,11 @@ pub fn interfaces(
     let mut all = Vec::new();
     for (d, device) in devices.iter().enumerate() {
         for (e, ethernet) in device.ethernets.iter().enumerate() {
-            let place = format!("devices[{d}].ethernets[{e}]");
+            let path = format!("devices[{d}].ethernets[{e}]");
             let (port, mac) = match at(ethernet, ports) {
                 Ok(found) => found,
                 Err(why) => {
-                    errors.push(format!("{place}.{why}"));
+                    errors.push(format!("{path}.{why}"));
                     continue;
                 }
             };
@@ -155,7 +155,7 @@ pub fn interfaces(
                 for (i, interface) in found.into_iter().enumerate() {
                     match interface {
                         Ok(interface) => all.push(interface),
-                        Err(why) => errors.push(format!("{place}.{list}[{i}].{why}")),
+                        Err(why) => errors.push(format!("{path}.{list}[{i}].{why}")),
                     }
                 }
             }
@@ -183,7 +183,7 @@ fn at(ethernet: &DeviceEthernet, ports: &[String]) -> Result<(usize, Mac), Strin
 /// Between which addresses a flow goes: sending and receiving port, and what its headers get.
 ///
 /// # Errors
-/// What is wrong, with its place in the flow.
+/// What is wrong, with its path in the flow.
 pub fn ends(
     flow: &Flow,
     devices: &FlowDevices,
@@ -369,7 +369,7 @@ mod tests {
             assert_eq!(ends.next_hop.mac(), None);
         }
         let v6 = json!([{ "choice": "ethernet" }, { "choice": "ipv6" }]);
-        for (tx, rx, packet, word) in [
+        for (tx, rx, packet, part) in [
             (&["x"][..], &["e"][..], &v4, "tx_names: there is no 'x'"),
             (&["d"], &["e", "six"], &v4, "rx_names: name one"),
             (&["d"], &["six"], &v4, "rx_names: there is no 'six'"),
@@ -378,17 +378,17 @@ mod tests {
             (&["e"], &["e"], &v4, "one port"),
         ] {
             let error = of(tx, rx, packet).unwrap_err();
-            assert!(error.contains(word), "{error}");
+            assert!(error.contains(part), "{error}");
         }
     }
 
     #[test]
-    fn a_device_that_cannot_be_is_refused_with_its_place() {
+    fn a_device_that_cannot_be_is_refused_with_its_path() {
         let known = json!({ "gateway_mac": { "choice": "value", "value": "02:00:00:00:00:0b" } });
         let known = read(&[device("d", "a", "198.18.0.2", &known)]).unwrap();
         known[0].next_hop.forget();
         assert_eq!(known[0].neighbor().mac, Some([2, 0, 0, 0, 0, 11]));
-        for (port, address, change, word) in [
+        for (port, address, change, part) in [
             ("c", "198.18.0.2", json!({}), "ethernets[0].connection.port_name"),
             ("a", "192.0.2.2", json!({}), "ipv4_addresses[0].address"),
             ("a", "198.18.0.2", json!({ "gateway": "10.0.0.1" }), "ipv4_addresses[0].gateway"),
@@ -397,7 +397,7 @@ mod tests {
             ("b", "2001:2::2", json!({ "gateway_mac": { "choice": "value" } }), "gateway_mac"),
         ] {
             let errors = read(&[device("d", port, address, &change)]).unwrap_err();
-            assert!(errors[0].starts_with("devices[0].") && errors[0].contains(word), "{errors:?}");
+            assert!(errors[0].starts_with("devices[0].") && errors[0].contains(part), "{errors:?}");
         }
     }
 }

@@ -18,13 +18,13 @@ impl FromStr for EtherType {
 
     fn from_str(text: &str) -> Result<EtherType, String> {
         let lower = text.to_ascii_lowercase();
-        if let Some((_, number)) = NAMES.iter().find(|(name, _)| *name == lower) {
-            return Ok(EtherType(*number));
+        if let Some((_, value)) = NAMES.iter().find(|(name, _)| *name == lower) {
+            return Ok(EtherType(*value));
         }
-        let number = lower.strip_prefix("0x").and_then(|hex| u16::from_str_radix(hex, 16).ok());
-        number.map(EtherType).ok_or_else(|| {
+        let value = lower.strip_prefix("0x").and_then(|hex| u16::from_str_radix(hex, 16).ok());
+        value.map(EtherType).ok_or_else(|| {
             let names: Vec<&str> = NAMES.iter().map(|n| n.0).collect();
-            format!("is no EtherType; write {}, or a number as 0x88f7", names.join(", "))
+            format!("is no EtherType; write {}, or a value as 0x88f7", names.join(", "))
         })
     }
 }
@@ -76,9 +76,9 @@ pub fn check(
     }
 }
 
-fn named(number: u16) -> String {
-    let name = NAMES.iter().find(|n| n.1 == number).map(|n| n.0.to_owned());
-    name.unwrap_or_else(|| format!("0x{number:04x}"))
+fn named(value: u16) -> String {
+    let name = NAMES.iter().find(|n| n.1 == value).map(|n| n.0.to_owned());
+    name.unwrap_or_else(|| format!("0x{value:04x}"))
 }
 
 /// IEEE 802: reserved; nobody takes it for something else.
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_are_named_or_numbered() {
+    fn types_are_named_or_given_by_value() {
         assert_eq!("ARP".parse(), Ok(EtherType(0x0806)));
         assert_eq!("0x88F7".parse(), Ok(EtherType(0x88f7)));
         for bad in ["", "2054", "0x1ffff", "arpp"] {
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn a_type_announces_the_header_behind_it_or_must_be_allowed() {
-        let one = |number: u16| FieldValues::One(number.into());
+        let one = |value: u16| FieldValues::One(value.into());
         let (v4, raw) = (Some(HeaderChoice::Ipv4), None);
         assert_eq!(check(&one(0x0800), v4, &[]), Ok(()));
         assert_eq!(check(&one(0x88a8), Some(HeaderChoice::Vlan), &[]), Ok(()));

@@ -31,8 +31,8 @@ pub struct FlowPlan {
     pub delay_ns: f64,
     /// Whether they carry signatures and are counted by flow.
     pub measured: bool,
-    /// What of it is to be told.
-    pub told: RequestedMetrics,
+    /// What of it is reported to clients.
+    pub metrics: RequestedMetrics,
 }
 
 /// Which optional metrics a client asked for.
@@ -103,7 +103,7 @@ impl FlowPlan {
     /// Checks `flow`.
     ///
     /// # Errors
-    /// All that is wrong, each with its place in the flow.
+    /// All that is wrong, each with its path in the flow.
     pub fn new(
         flow: &Flow,
         ports: &PortsView<'_>,
@@ -148,7 +148,7 @@ impl FlowPlan {
             burst: timing.burst,
             delay_ns: timing.delay_ns,
             measured: flow.metrics.enable,
-            told: RequestedMetrics {
+            metrics: RequestedMetrics {
                 loss: flow.metrics.loss.then_some(ratio),
                 timestamps: flow.metrics.timestamps,
                 latency: flow.metrics.latency.enable,
@@ -191,16 +191,16 @@ fn pace(rate: &Rate, speed: Option<u64>) -> Result<FlowPace, String> {
     let bits = |value: Option<f64>, default: f64, unit: f64| {
         FlowPace::ByLength(8e9 / (value.unwrap_or(default) * unit))
     };
-    let number = |n: Option<sonde_server::otg::pattern::Number>| n.map(|n| n.0 as f64);
+    let value = |n: Option<sonde_server::otg::pattern::Integer>| n.map(|n| n.0 as f64);
     let pace = match rate.choice {
-        RateChoice::Pps => FlowPace::Even(1e9 / number(rate.pps).unwrap_or(1000.0)),
-        RateChoice::Bps => bits(number(rate.bps), 1e9, 1.0),
-        RateChoice::Kbps => bits(number(rate.kbps), 1e6, 1e3),
-        RateChoice::Mbps => bits(number(rate.mbps), 1e3, 1e6),
-        RateChoice::Gbps => bits(number(rate.gbps), 1.0, 1e9),
+        RateChoice::Pps => FlowPace::Even(1e9 / value(rate.pps).unwrap_or(1000.0)),
+        RateChoice::Bps => bits(value(rate.bps), 1e9, 1.0),
+        RateChoice::Kbps => bits(value(rate.kbps), 1e6, 1e3),
+        RateChoice::Mbps => bits(value(rate.mbps), 1e3, 1e6),
+        RateChoice::Gbps => bits(value(rate.gbps), 1.0, 1e9),
         RateChoice::Percentage => {
             let speed = speed.ok_or(
-                "rate.percentage: the port has no speed that its driver would tell; use pps or bps",
+                "rate.percentage: the port has no speed that its driver reports; use pps or bps",
             )?;
             bits(rate.percentage, 100.0, speed as f64 / 100.0)
         }
@@ -286,7 +286,7 @@ fn delay(delay: Option<&Delay>, speed: Option<u64>) -> Result<f64, String> {
             (0.0, _) => 0.0,
             (bytes, Some(speed)) => bytes * 8e9 / speed as f64,
             (_, None) => {
-                let why = "a time in bytes needs the port's speed, which its driver does not tell; \
+                let why = "a time in bytes needs the port's speed, which its driver does not report; \
                            use nanoseconds or microseconds";
                 return Err(format!("duration: {why}"));
             }

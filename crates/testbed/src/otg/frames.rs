@@ -9,7 +9,7 @@ use sonde_server::otg::config::{
     Priority, PriorityChoice, Tcp, Udp, Vlan, Vxlan,
 };
 use sonde_server::otg::pattern::{
-    ChecksumChoice, ChecksumPattern, FieldPattern, FieldValue, Generated, MacText, Number,
+    ChecksumChoice, ChecksumPattern, FieldPattern, FieldValue, Generated, Integer, MacText,
     PatternChoice,
 };
 use sonde_wire::checksum;
@@ -58,7 +58,7 @@ impl FrameTemplate {
     /// `shortest`, without the FCS. Between devices `ends` are what its headers leave open.
     ///
     /// # Errors
-    /// All that is wrong, each with its place in the flow.
+    /// All that is wrong, each with its path in the flow.
     pub fn new(
         flow: &Flow,
         shortest: usize,
@@ -70,7 +70,7 @@ impl FrameTemplate {
         let one = [Header::default()];
         let packet = if flow.packet.is_empty() { &one[..] } else { &flow.packet };
         for (i, header) in packet.iter().enumerate() {
-            build.place = format!("packet[{i}]");
+            build.path = format!("packet[{i}]");
             let before = i.checked_sub(1).map(|i| packet[i].choice);
             build.header(header, before, packet.get(i + 1).map(|h| h.choice));
         }
@@ -169,8 +169,8 @@ struct Build<'a> {
     fixes: Vec<Fix>,
     errors: Vec<String>,
     allowed: &'a Allowed,
-    /// Which header it is, for messages.
-    place: String,
+    /// Of the header in the flow, for messages.
+    path: String,
     /// Where the innermost IP header is.
     ip: Option<usize>,
     /// Where the flow runs between devices.
@@ -186,7 +186,7 @@ impl Build<'_> {
             fixes: Vec::new(),
             errors: Vec::new(),
             allowed,
-            place: String::new(),
+            path: String::new(),
             ip: None,
             ends,
             next_hop: None,
@@ -444,7 +444,7 @@ impl Build<'_> {
     fn announce(
         &mut self,
         name: &str,
-        pattern: &Option<FieldPattern<Number>>,
+        pattern: &Option<FieldPattern<Integer>>,
         at: usize,
         next: Option<HeaderChoice>,
     ) {
@@ -518,7 +518,7 @@ impl Build<'_> {
             (ChecksumChoice::Custom, Some(n)) if n.0 <= 0xffff => {
                 self.put(at, 16, FieldValues::One(n.0.into()));
             }
-            (ChecksumChoice::Custom, _) => self.wrong(name, "custom: a number of 16 bits".into()),
+            (ChecksumChoice::Custom, _) => self.wrong(name, "custom: an integer of 16 bits".into()),
         }
         None
     }
@@ -542,7 +542,7 @@ impl Build<'_> {
 
     fn wrong(&mut self, name: &str, why: String) {
         let dot = if name.is_empty() { "" } else { "." };
-        self.errors.push(format!("{}{dot}{name}: {why}", self.place));
+        self.errors.push(format!("{}{dot}{name}: {why}", self.path));
     }
 }
 
@@ -560,7 +560,7 @@ fn protocol_of(next: Option<HeaderChoice>, default: u128) -> u128 {
 /// Fills up to `len` octets.
 fn fill(template: &mut Vec<u8>, len: usize, payload: &Payload) -> Result<(), String> {
     let room = len.saturating_sub(template.len());
-    let word = |w: u16| w.to_be_bytes();
+    let octets = |w: u16| w.to_be_bytes();
     match payload.choice {
         PayloadChoice::Fixed => {
             let (pattern, repeat) = match &payload.fixed {
@@ -576,10 +576,10 @@ fn fill(template: &mut Vec<u8>, len: usize, payload: &Payload) -> Result<(), Str
         PayloadChoice::IncrementByte => template.extend((0..=255u8).cycle().take(room)),
         PayloadChoice::DecrementByte => template.extend((0..=255u8).rev().cycle().take(room)),
         PayloadChoice::IncrementWord => {
-            template.extend((0..=u16::MAX).cycle().flat_map(word).take(room));
+            template.extend((0..=u16::MAX).cycle().flat_map(octets).take(room));
         }
         PayloadChoice::DecrementWord => {
-            template.extend((0..=u16::MAX).rev().cycle().flat_map(word).take(room));
+            template.extend((0..=u16::MAX).rev().cycle().flat_map(octets).take(room));
         }
     }
     template.resize(len.max(template.len()), 0);

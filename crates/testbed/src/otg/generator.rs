@@ -330,14 +330,14 @@ impl Setup {
         Ok(Vec::new())
     }
 
-    /// The numbers of flows; no name: all.
+    /// The indices of flows; no name: all.
     fn find(&self, names: &[String]) -> Result<Vec<usize>, Problem> {
         if names.is_empty() {
             return Ok((0..self.flows.len()).collect());
         }
         let find = |name: &String| {
-            let place = self.flows.iter().position(|f| &f.name == name);
-            place.ok_or_else(|| Problem::invalid(format!("there is no flow '{name}'")))
+            let index = self.flows.iter().position(|f| &f.name == name);
+            index.ok_or_else(|| Problem::invalid(format!("there is no flow '{name}'")))
         };
         names.iter().map(find).collect()
     }
@@ -356,7 +356,7 @@ impl Setup {
         {
             return Err(Problem::invalid(format!(
                 "flow '{}': its gateway's MAC address is not known; wait until POST \
-                 /monitor/states tells it, or start the protocols if they were stopped",
+                 /monitor/states shows it, or start the protocols if they were stopped",
                 flow.name
             )));
         }
@@ -432,15 +432,15 @@ fn metric(s: &FlowState<'_>) -> FlowMetric {
         bytes_tx: s.sent.bytes,
         bytes_rx: sum(|r| r.bytes),
         rates: FlowRates::new([s.sent.rates[0], rate(0)], [s.sent.rates[1], rate(1)]),
-        loss: s.plan.told.loss.map(|ratio| match expected(ratio) {
+        loss: s.plan.metrics.loss.map(|ratio| match expected(ratio) {
             0.0 => 0.0,
             all => ((all - frames_rx as f64) / all * 100.0).max(0.0),
         }),
-        timestamps: s.plan.told.timestamps.then(|| Timestamps {
+        timestamps: s.plan.metrics.timestamps.then(|| Timestamps {
             first_timestamp_ns: came.clone().map(|r| r.times[0]).min().unwrap_or(0) as f64,
             last_timestamp_ns: came.clone().map(|r| r.times[1]).max().unwrap_or(0) as f64,
         }),
-        latency: s.plan.told.latency.then(|| FlowLatency {
+        latency: s.plan.metrics.latency.then(|| FlowLatency {
             minimum_ns: latency.min as f64,
             maximum_ns: latency.max as f64,
             average_ns: latency.mean().unwrap_or(0.0),

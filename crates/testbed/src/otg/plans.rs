@@ -58,7 +58,7 @@ fn may(plan: &Plan, allowed: &Allowed) -> Result<(), String> {
     Ok(())
 }
 
-/// An external device's port: its words go to programs of the host, and its addresses onto the
+/// An external device's port: its names go to programs of the host, and its addresses onto the
 /// wire.
 fn may_port(port: &PortPlan, allowed: &Allowed) -> Result<(), String> {
     for (key, name) in [("interface", Some(&port.interface)), ("netns", port.netns.as_ref())] {
@@ -155,7 +155,7 @@ mod tests {
     fn what_reaches_beyond_test_traffic_is_forbidden() {
         let external = format!("{HEAD}{EXTERNAL}{PORT_B}");
         let port_b = |b: &str| format!("{HEAD}{EXTERNAL}ports.b = {{ {b} }}\n{THROUGHPUT}");
-        for (text, word) in [
+        for (text, part) in [
             (format!("{external}commands.start = 'reboot'\n{THROUGHPUT}"), "shell"),
             (format!("{external}commands.facts = 'id'\n{THROUGHPUT}"), "shell"),
             (format!("{external}{THROUGHPUT}[[condition]]\nname = 'c'\ncommand = 'id'\n"), "shell"),
@@ -186,7 +186,7 @@ mod tests {
             (port_b("interface = ''"), "no name"),
         ] {
             match read_text(&text) {
-                Err(RunRefusal::Forbidden(why)) => assert!(why.contains(word), "{why}"),
+                Err(RunRefusal::Forbidden(why)) => assert!(why.contains(part), "{why}"),
                 other => panic!("{other:?}: {text}"),
             }
         }

@@ -83,7 +83,7 @@ pub struct Worker<O> {
 /// An interface, before it is a port.
 pub struct FoundInterface {
     pub location: PortLocation,
-    /// What tells its namespace from others.
+    /// What identifies its namespace.
     pub namespace: (u64, u64),
     /// The interface's index in its namespace.
     pub ifindex: u32,
@@ -91,7 +91,7 @@ pub struct FoundInterface {
     pub mtu: u32,
     /// As `ip -d link` has it ("veth"); empty: a card.
     pub kind: String,
-    /// Bit/s, where the driver tells.
+    /// Bit/s, where the driver reports it.
     pub speed_bps: Option<u64>,
     rx_queues: u32,
     links: Links,

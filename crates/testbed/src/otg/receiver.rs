@@ -13,7 +13,7 @@ use super::capture::Ring;
 use super::devices::concerns_neighbours;
 use super::rates::RateMeter;
 
-/// What the thread is told.
+/// What the thread is asked to do.
 pub enum ReceiverCommand {
     /// Flows that begin anew, with their tags; whether their counters go back to 0.
     Expect(Vec<(u16, u8)>, bool, Sender<()>),
@@ -23,14 +23,14 @@ pub enum ReceiverCommand {
     Capture(Box<Ring>, Sender<()>),
     /// Keep no further frame, and give back what was kept, if any was.
     Captured(Sender<Option<Box<Ring>>>),
-    /// Tell what has come.
+    /// Report what has come.
     Report(Sender<ReceiverReport>),
 }
 
 /// What has come to a port.
 #[derive(Clone, Debug, Default)]
 pub struct ReceiverReport {
-    /// By number of the flow.
+    /// By index of the flow.
     pub flows: Vec<(u16, FlowReceived)>,
     /// Frames, whosever they are.
     pub frames: u64,
@@ -105,7 +105,7 @@ pub fn run(
 }
 
 struct PortAnalyser {
-    /// By number; `None`: not expected here.
+    /// By index of the flow; `None`: not expected here.
     flows: Vec<Option<Incoming>>,
     secret: Secret,
     report: ReceiverReport,
@@ -117,7 +117,7 @@ struct PortAnalyser {
 
 struct Incoming {
     tag: u8,
-    /// One more than the greatest frame number.
+    /// One more than the greatest sequence number.
     after: u64,
     /// Twice as many as [`WINDOW`]: it moves by 64 frames.
     seen: ArrivalWindow<{ (WINDOW / 32) as usize }>,
@@ -164,19 +164,19 @@ impl Incoming {
 
     #[inline]
     fn take(&mut self, repr: &Repr, octets: usize, at: i64) {
-        let number = signature::extend(repr.sequence, self.after);
-        if number + WINDOW < self.after {
+        let sequence = signature::extend(repr.sequence, self.after);
+        if sequence + WINDOW < self.after {
             self.received.too_late += 1;
             return;
         }
-        self.seen.advance((number + 1).saturating_sub(WINDOW));
-        if !self.seen.note(number) {
+        self.seen.advance((sequence + 1).saturating_sub(WINDOW));
+        if !self.seen.note(sequence) {
             self.received.duplicates += 1;
             return;
         }
         let r = &mut self.received;
-        r.reordered += u64::from(number < self.after);
-        self.after = self.after.max(number + 1);
+        r.reordered += u64::from(sequence < self.after);
+        self.after = self.after.max(sequence + 1);
         self.delays.add(signature::latency(at as u64, repr.sent));
         if r.frames == 0 {
             r.times[0] = at;
@@ -212,8 +212,8 @@ impl PortAnalyser {
         match order {
             ReceiverCommand::Expect(flows, clear, done) => {
                 let now = tai_now().as_nanos();
-                for (number, tag) in flows {
-                    if let Some(Some(flow)) = self.flows.get_mut(usize::from(number)) {
+                for (index, tag) in flows {
+                    if let Some(Some(flow)) = self.flows.get_mut(usize::from(index)) {
                         flow.expect(tag, clear, now);
                     }
                 }
@@ -234,10 +234,10 @@ impl PortAnalyser {
                 report.rates = self.rate.read(now, [report.frames, report.bytes]);
                 report.stats = port.stats();
                 report.capture = self.capture.as_ref().map(|r| [r.len() as u64, r.left_out]);
-                for (number, flow) in self.flows.iter_mut().enumerate() {
+                for (index, flow) in self.flows.iter_mut().enumerate() {
                     let Some(flow) = flow else { continue };
                     flow.received.rates = flow.rate.read(now, flow.totals());
-                    report.flows.push((number as u16, flow.received()));
+                    report.flows.push((index as u16, flow.received()));
                 }
                 let _ = to.send(report);
             }

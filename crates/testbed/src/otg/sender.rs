@@ -22,12 +22,12 @@ use super::flow::{FlowDuration, FlowPlan};
 use super::rates::{PERIOD_NS, RateMeter};
 use crate::tester::precedence;
 
-/// What the thread is told.
+/// What the thread is asked to do.
 pub enum SenderCommand {
-    /// What is to become of flows: their numbers, and the tags of their next frames where
-    /// they begin anew.
+    /// What is to become of flows: their indices, and the tags of their next frames where they
+    /// begin anew.
     Change(Vec<(u16, u8)>, TransmitChange, Sender<()>),
-    /// Tell how far it is.
+    /// Report how far it is.
     Report(Sender<SenderReport>),
 }
 
@@ -63,7 +63,7 @@ pub fn run(
     orders: &Receiver<SenderCommand>,
 ) {
     let mut sender = PortSender {
-        flows: flows.into_iter().map(|(number, plan)| Outgoing::new(number, plan)).collect(),
+        flows: flows.into_iter().map(|(index, plan)| Outgoing::new(index, plan)).collect(),
         due: BinaryHeap::new(),
         marked: 0,
         secret,
@@ -125,7 +125,7 @@ struct PortSender {
 
 /// A flow under way.
 struct Outgoing {
-    number: u16,
+    index: u16,
     plan: Arc<FlowPlan>,
     tag: u8,
     /// Frames since it began.
@@ -144,9 +144,9 @@ struct Outgoing {
 }
 
 impl Outgoing {
-    fn new(number: u16, plan: Arc<FlowPlan>) -> Outgoing {
+    fn new(index: u16, plan: Arc<FlowPlan>) -> Outgoing {
         Outgoing {
-            number,
+            index,
             plan,
             tag: 0,
             n: 0,
@@ -187,7 +187,7 @@ impl Outgoing {
         let len = usize::from(self.plan.sizes[(self.n % self.plan.sizes.len() as u64) as usize]);
         let repr = Repr {
             trial: self.tag,
-            stream: self.number,
+            stream: self.index,
             sequence: self.n as u32,
             sent: signature::sent(now),
         };
@@ -228,7 +228,7 @@ impl PortSender {
                     let rates = f.rate.read(now, [f.sent.frames, f.sent.bytes]);
                     f.sent.rates = if sends { rates } else { [0.0; 2] };
                     f.sent.lateness = f.late.read();
-                    (f.number, f.sent.clone())
+                    (f.index, f.sent.clone())
                 };
                 let flows = self.flows.iter_mut().map(report).collect();
                 let failed = self.failed.clone();
@@ -246,8 +246,8 @@ impl PortSender {
                 if self.due.is_empty() {
                     self.put_off = PutOff::default();
                 }
-                for (number, tag) in which {
-                    if let Some(flow) = self.flows.iter_mut().find(|f| f.number == number)
+                for (index, tag) in which {
+                    if let Some(flow) = self.flows.iter_mut().find(|f| f.index == index)
                         && change_flow(flow, change, tag, now - self.put_off.ns())
                     {
                         flow.rate = RateMeter::new(now, [flow.sent.frames, flow.sent.bytes]);
@@ -275,7 +275,7 @@ impl PortSender {
                 TransmitChange::Resume => f.sent.state == TransmitState::Stopped,
                 TransmitChange::Stop | TransmitChange::Pause => false,
             };
-            begins && which.iter().any(|&(number, _)| number == f.number)
+            begins && which.iter().any(|&(index, _)| index == f.index)
         };
         let mut together: Vec<(u64, &mut Outgoing)> =
             self.flows.iter_mut().filter(begins).map(|f| (f.plan.cycle_ns() as u64, f)).collect();
@@ -325,7 +325,7 @@ impl Paced for PortSender {
             let len = flow.write(now, &mut *buffer, &self.secret);
             flow.departed(len as u16, late);
             let next = flow.due();
-            // In place of pop and push: the heap is put in order once.
+            // Instead of pop and push: the heap is put in order once.
             if let Some(mut top) = self.due.peek_mut() {
                 *top = Reverse((next, i));
             }

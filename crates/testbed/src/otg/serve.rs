@@ -54,7 +54,7 @@ pub fn start(settings: Settings, context: &Context) -> Result<(About, Serving), 
     let server = Server::bind(*listen, access).with_context(|| {
         format!("`listen`: cannot listen on {listen}; 'ss -lnt' shows who does")
     })?;
-    let address = server.address().context("cannot tell which address was taken")?;
+    let address = server.address().context("cannot read which address was taken")?;
     let uses = match runs {
         // A plan makes laboratories of network namespaces.
         Some(_) => vec![Uses::Commands],
@@ -117,7 +117,7 @@ fn access(settings: &Settings) -> Result<(Access, String), RunError> {
     Ok((access, shown))
 }
 
-/// Drawn anew by every server, so that frames of another one are told apart.
+/// Drawn anew by every server, so that frames of another one are distinguished.
 fn secret() -> anyhow::Result<Secret> {
     let mut drawn = [[0; 8]; 2];
     for half in &mut drawn {

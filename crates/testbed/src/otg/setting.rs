@@ -20,7 +20,7 @@ pub struct PortSettings {
 
 impl PortSettings {
     /// The speed of which a flow may have a percentage: the one that is wanted, or the one that
-    /// the driver tells.
+    /// the driver reports.
     pub fn speed(&self, found: Option<u64>) -> Option<u64> {
         self.speed.or(found)
     }
@@ -37,7 +37,7 @@ impl PortSettings {
         if let Some(wanted) = self.speed.filter(|&wanted| found != Some(wanted)) {
             let is = match found {
                 Some(bps) => format!("runs at {}", mbps(bps)),
-                None => "has no speed that its driver would tell".into(),
+                None => "has no speed that its driver reports".into(),
             };
             all.push(format!(
                 "layer1: port {port}: speed is not set: the port {is}; percentages of flows are of \
@@ -52,39 +52,39 @@ impl PortSettings {
 /// For each of the ports.
 ///
 /// # Errors
-/// All that is wrong, each with its place.
+/// All that is wrong, each with its path.
 pub fn settings(config: &Config, ports: &[String]) -> Result<Vec<PortSettings>, Vec<String>> {
     let mut errors = Vec::new();
     let mut all = vec![PortSettings::default(); ports.len()];
     let mut set = vec![false; ports.len()];
-    let find = |place: &str, name: &String| {
+    let find = |path: &str, name: &String| {
         let found = ports.iter().position(|p| p == name);
-        found.ok_or_else(|| format!("{place}.port_names: there is no port '{name}'"))
+        found.ok_or_else(|| format!("{path}.port_names: there is no port '{name}'"))
     };
     for (i, layer1) in config.layer1.iter().enumerate() {
-        let place = format!("layer1[{i}]");
+        let path = format!("layer1[{i}]");
         if let Some(mtu) = layer1.mtu.filter(|mtu| !MTU.contains(mtu)) {
-            errors.push(format!("{place}.mtu: {mtu} is not from {} to {}", MTU.start(), MTU.end()));
+            errors.push(format!("{path}.mtu: {mtu} is not from {} to {}", MTU.start(), MTU.end()));
         }
         for name in &layer1.port_names {
-            match find(&place, name) {
+            match find(&path, name) {
                 Ok(port) if !std::mem::replace(&mut set[port], true) => {
                     all[port] = of(layer1, &all[port]);
                 }
-                Ok(_) => errors.push(format!("{place}.port_names: port '{name}' is set twice")),
+                Ok(_) => errors.push(format!("{path}.port_names: port '{name}' is set twice")),
                 Err(e) => errors.push(e),
             }
         }
     }
     for (i, capture) in config.captures.iter().enumerate() {
-        let place = format!("captures[{i}]");
+        let path = format!("captures[{i}]");
         if !capture.filters.is_empty() {
-            errors.push(format!("{place}.filters: is not supported: whatever comes is kept"));
+            errors.push(format!("{path}.filters: is not supported: whatever comes is kept"));
         }
         for name in &capture.port_names {
-            match find(&place, name) {
+            match find(&path, name) {
                 Ok(port) if all[port].capture.is_none() => all[port].capture = Some(i),
-                Ok(_) => errors.push(format!("{place}.port_names: port '{name}' has another one")),
+                Ok(_) => errors.push(format!("{path}.port_names: port '{name}' has another one")),
                 Err(e) => errors.push(e),
             }
         }
@@ -130,11 +130,11 @@ mod tests {
         assert!(all[0].mtu.is_none() && all[0].capture == Some(0));
         assert!(all[1].mtu == Some(9000) && all[1].capture == Some(0));
         assert_eq!(all[0].warnings("a", None), [""; 0]);
-        // A hint: percentages are of it, and the port is told to run as it does.
+        // A hint: percentages are of it, and a warning says how the port runs.
         assert_eq!(all[1].speed(Some(10_000_000_000)), Some(1_000_000_000));
-        let told = all[1].warnings("b", Some(10_000_000_000));
-        assert!(told[0].contains("media") && told[1].contains("promiscuous"), "{told:?}");
-        assert!(told[2].contains("runs at 10000 Mbit/s"), "{told:?}");
+        let warnings = all[1].warnings("b", Some(10_000_000_000));
+        assert!(warnings[0].contains("media") && warnings[1].contains("promiscuous"), "{warnings:?}");
+        assert!(warnings[2].contains("runs at 10000 Mbit/s"), "{warnings:?}");
         assert_eq!(all[1].warnings("b", Some(1_000_000_000)).len(), 2);
         assert_eq!(all[0].speed(Some(5)), Some(5));
     }

@@ -97,15 +97,15 @@ impl FieldValues {
         }
     }
 
-    /// The first of 16 bits that is none of `numbers`.
-    pub fn beyond(&self, numbers: &[u16]) -> Option<u16> {
+    /// The first of 16 bits that is none of `known`.
+    pub fn beyond(&self, known: &[u16]) -> Option<u16> {
         let distinct = match self {
             FieldValues::One(_) => 1,
             FieldValues::List(list) => list.len() as u64,
             // Of 16 bits: then they come again.
             FieldValues::Steps { count, .. } => (*count).min(1 << 16),
         };
-        (0..distinct).map(|n| self.nth(n) as u16).find(|value| !numbers.contains(value))
+        (0..distinct).map(|n| self.nth(n) as u16).find(|value| !known.contains(value))
     }
 
     /// Whether all of them lie in one or another of `ranges` (first and last, inclusive).
@@ -118,7 +118,7 @@ impl FieldValues {
             &FieldValues::Steps { start, step, count, .. } => {
                 let Some(&(first, last)) = inside(start) else { return false };
                 let times = u128::from(count - 1);
-                // The step of a decrement is the negative of a small number.
+                // The step of a decrement is the negative of a small integer.
                 let (step, room) = match step.wrapping_neg() {
                     down if down < step => (down, start - first),
                     _ => (step, last - start),
@@ -153,10 +153,10 @@ const RANDOM_MAX: u64 = 1 << 16;
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use sonde_server::otg::pattern::Number;
+    use sonde_server::otg::pattern::Integer;
 
     fn of(text: &str, width: u32) -> Result<FieldValues, String> {
-        let pattern: FieldPattern<Number> = serde_json::from_str(text).unwrap();
+        let pattern: FieldPattern<Integer> = serde_json::from_str(text).unwrap();
         FieldValues::of(Some(&pattern), width, 9, None)
     }
 

@@ -50,7 +50,7 @@ impl ProcedurePlan {
         self.kind.name
     }
 
-    /// Frame sizes of its own, in place of the workload's.
+    /// Frame sizes of its own, instead of the workload's.
     pub fn frames(&self) -> Option<&[FrameSizes]> {
         self.keys.frames.as_deref()
     }
@@ -60,7 +60,7 @@ impl ProcedurePlan {
         self.kind.finds_rate
     }
 
-    /// Whether it also tells something of the tester without a device.
+    /// Whether it also measures the tester without a device.
     pub fn of_the_loop(&self) -> bool {
         self.kind.of_the_loop
     }
@@ -318,7 +318,7 @@ mod tests {
 
     #[test]
     fn what_means_nothing_is_refused() {
-        for (text, word) in [
+        for (text, part) in [
             ("trial = '5s'", "kind"),
             ("kind = 'through'", "throughput"),
             ("kind = 'throughput'\ngoals = []", "means nothing"),
@@ -341,7 +341,7 @@ mod tests {
             ("kind = 'mlrsearch'\n[[goals]]\nname = 'x'\nwidth = 2.0", "width"),
         ] {
             let error = read(text).unwrap_err();
-            assert!(error.contains(word), "{text}: {error}");
+            assert!(error.contains(part), "{text}: {error}");
         }
     }
 

@@ -66,7 +66,7 @@ impl ProcedurePlan {
         let ways = |q: Quantities| Quantities { by_direction: true, ..q };
         let upper = || labelled(&["loss_ratio"], vec!["upper_bound".into()]);
         let search = |name| vec![plain(name), plain(&["forwarding_rate", "loss_ratio"]), upper()];
-        let numbers = |numbers: &[u32]| numbers.iter().map(u32::to_string).collect::<Vec<_>>();
+        let texts = |values: &[u32]| values.iter().map(u32::to_string).collect::<Vec<_>>();
         let mut all = match self.name() {
             "throughput" | "tst009" => search(&["throughput"]),
             "flooding" => search(&["flooding_throughput"]),
@@ -88,7 +88,7 @@ impl ProcedurePlan {
             "latency" => {
                 let labels = match &keys.loads {
                     Some(loads) => loads.iter().map(latency_label).collect(),
-                    None => numbers(&[0, 10, 50, 90, 100]),
+                    None => texts(&[0, 10, 50, 90, 100]),
                 };
                 vec![
                     labelled(&["latency", "offered_load", "loss_ratio"], labels.clone()),
@@ -113,7 +113,7 @@ impl ProcedurePlan {
                 let percents: Vec<u32> = (1..=100).rev().step_by(step).collect();
                 vec![labelled(
                     &["loss_ratio", "forwarding_rate", "offered_load"],
-                    numbers(&percents),
+                    texts(&percents),
                 )]
             }
             "back_to_back" => vec![plain(BACK_TO_BACK)],
@@ -126,10 +126,10 @@ impl ProcedurePlan {
             "address_learning_rate" => vec![plain(&["address_learning_rate"])],
             "scaled_group_matrix" => {
                 let standard = GroupMatrixConfig::default().groups;
-                vec![labelled(GROUPS, numbers(keys.groups.as_ref().unwrap_or(&standard)))]
+                vec![labelled(GROUPS, texts(keys.groups.as_ref().unwrap_or(&standard)))]
             }
             "y1564_configuration" => {
-                let mut labels = numbers(&ConfigurationTestConfig::default().steps_percent);
+                let mut labels = texts(&ConfigurationTestConfig::default().steps_percent);
                 labels.extend(keys.eir.map(|_| "eir".into()));
                 labels.extend(keys.policing.filter(|&p| p).map(|_| "policing".into()));
                 vec![plain(&["steps_passed"]), labelled(SERVICE, labels)]

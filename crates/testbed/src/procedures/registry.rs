@@ -19,7 +19,7 @@ pub(super) struct ProcedureKind {
     pub(super) keys: &'static [&'static str],
     /// Its first value is a rate that the device carries.
     pub(super) finds_rate: bool,
-    /// It also tells something of the tester without a device.
+    /// It also measures the tester without a device.
     pub(super) of_the_loop: bool,
     /// Each of its loads is a measurement of its own.
     pub(super) by_load: bool,

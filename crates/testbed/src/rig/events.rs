@@ -33,8 +33,8 @@ impl Events {
         Ok(())
     }
 
-    /// Waits for the event's time and acts; returns when it is done. `begins` tells when the
-    /// first frame is due; closed without a word, none ever was.
+    /// Waits for the event's time and acts; returns when it is done. `begins` gets when the first
+    /// frame is due; if it closes with nothing in it, no frame ever was.
     pub fn during(
         self,
         made: &mut TestBed,

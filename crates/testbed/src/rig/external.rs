@@ -1,4 +1,4 @@
-//! A device that is there: the plan tells how the tester is joined to it, and which commands
+//! A device that is there: the plan says how the tester is joined to it, and which commands
 //! of the shell start, stop and reset it.
 
 use std::collections::BTreeMap;
@@ -66,9 +66,9 @@ impl External {
     }
 
     /// The tester's ports at it.
-    pub fn places(&self, plan: &DevicePlan) -> Result<[RigPort; 2]> {
-        let place = |name| place(name, &plan.ports[name], self.remote.as_ref());
-        Ok([place("a")?, place("b")?])
+    pub fn ports(&self, plan: &DevicePlan) -> Result<[RigPort; 2]> {
+        let port = |name| rig_port(name, &plan.ports[name], self.remote.as_ref());
+        Ok([port("a")?, port("b")?])
     }
 
     /// The tester's monitoring port at it, where the plan names one.
@@ -138,7 +138,7 @@ fn tester_port(name: &str, plan: &PortPlan) -> TesterPort {
     }
 }
 
-fn place(name: &str, plan: &PortPlan, remote: Option<&Remote>) -> Result<RigPort> {
+fn rig_port(name: &str, plan: &PortPlan, remote: Option<&Remote>) -> Result<RigPort> {
     let port = tester_port(name, plan);
     let (own_mac, speed_bps) = match remote {
         Some(remote) => {

@@ -64,8 +64,8 @@ impl RigPort {
 }
 
 /// The ports of a bed that the lab made.
-pub fn lab_places(bed: &BedInfo) -> Result<[RigPort; 2]> {
-    let place = |n: usize| -> Result<RigPort> {
+pub fn lab_ports(bed: &BedInfo) -> Result<[RigPort; 2]> {
+    let port = |n: usize| -> Result<RigPort> {
         let port = bed.ports.get(n).context("the bed has two ports")?;
         let mut nets = Vec::new();
         for address in &port.addresses {
@@ -94,7 +94,7 @@ pub fn lab_places(bed: &BedInfo) -> Result<[RigPort; 2]> {
             translated: n == 0 && bed.spec.device == DeviceSpec::Nat,
         })
     };
-    Ok([place(0)?, place(1)?])
+    Ok([port(0)?, port(1)?])
 }
 
 /// The bed's monitoring port, where it has one.
@@ -106,14 +106,14 @@ pub fn lab_monitor(bed: &BedInfo) -> Option<RigPort> {
 /// The directions of a case's trials of this pattern, and where copies of the first one's frames
 /// are looked for. The monitoring port, if any, is the third of the tester.
 pub fn ways(
-    places: &[RigPort; 2],
+    ports: &[RigPort; 2],
     monitor: Option<&RigPort>,
     planned: &PlannedCase,
     plan: &Plan,
     pattern: Pattern,
 ) -> Result<(Vec<DirectionSpec>, Copies)> {
     let stations = |seed| MacRule::Random { seed };
-    let mut forth = way(places, 0, planned, plan)?;
+    let mut forth = way(ports, 0, planned, plan)?;
     let mut copies = Copies::default();
     let mut expects = Expects::All;
     match pattern {
@@ -121,16 +121,16 @@ pub fn ways(
             let mut ways = vec![forth];
             if planned.bidirectional {
                 ensure!(
-                    !places[0].translated,
+                    !ports[0].translated,
                     "a device that translates addresses is measured from a to b only: nothing \
                      begins at b"
                 );
-                ways.push(way(places, 1, planned, plan)?);
+                ways.push(way(ports, 1, planned, plan)?);
             }
             return Ok((ways, copies));
         }
         Pattern::Learning => {
-            let mut back = way(places, 1, planned, plan)?;
+            let mut back = way(ports, 1, planned, plan)?;
             back.traffic.source_mac = stations(plan.seed);
             return Ok((vec![back], copies));
         }
@@ -162,7 +162,7 @@ pub fn ways(
     }
     // What is not for the port's own address is expected all the same.
     forth.for_mac = None;
-    copies.branches.extend(monitor.map(|_| Branch { to: places.len(), for_mac: None, expects }));
+    copies.branches.extend(monitor.map(|_| Branch { to: ports.len(), for_mac: None, expects }));
     Ok((vec![forth], copies))
 }
 
@@ -177,12 +177,12 @@ fn seen(monitor: Option<&RigPort>) -> Result<()> {
 }
 
 fn way(
-    places: &[RigPort; 2],
+    ports: &[RigPort; 2],
     from: usize,
     planned: &PlannedCase,
     plan: &Plan,
 ) -> Result<DirectionSpec> {
-    let (here, there) = (&places[from], &places[1 - from]);
+    let (here, there) = (&ports[from], &ports[1 - from]);
     let w = &plan.workload;
     let flows = planned.case.flows;
     let (source_port, destination_port) = match w.ports {
@@ -238,7 +238,7 @@ mod tests {
     use crate::expand::expand;
     use crate::plan::TomlText;
 
-    fn place(name: &str, mac: u8, network: &str, count: u32) -> RigPort {
+    fn port(name: &str, mac: u8, network: &str, count: u32) -> RigPort {
         let prefix: Prefix = network.parse().unwrap();
         let net = TestNetwork { prefix, first: prefix.address, step: 256, count };
         let mac = [2, 0, 0, 0, 0, mac];
@@ -253,9 +253,9 @@ mod tests {
         let source = TomlText { file: "p.toml".into(), text: text.into() };
         let expanded = expand(&source).unwrap();
         let (planned, plan) = (&expanded.cases[0], &expanded.plan);
-        let places =
-            |count| [place("a", 1, "198.18.0.0/16", count), place("b", 2, "198.19.0.0/16", 254)];
-        let (ways, _) = ways(&places(254), None, planned, plan, Pattern::Plan).unwrap();
+        let ports =
+            |count| [port("a", 1, "198.18.0.0/16", count), port("b", 2, "198.19.0.0/16", 254)];
+        let (ways, _) = ways(&ports(254), None, planned, plan, Pattern::Plan).unwrap();
         let all: Vec<[u8; 112]> =
             headers(&ways[0].traffic).unwrap().iter().map(|h| h.octets).collect();
         let distinct = |from: usize, to: usize| {
@@ -265,7 +265,7 @@ mod tests {
         assert_eq!((distinct(6, 12), distinct(15, 16)), (12, 2));
         assert_eq!((distinct(26, 30), distinct(30, 34)), (3, 12));
         assert_eq!([all[0][15], all[1][15]], [0, 46 << 2]);
-        let error = super::ways(&places(1), None, planned, plan, Pattern::Plan).unwrap_err();
+        let error = super::ways(&ports(1), None, planned, plan, Pattern::Plan).unwrap_err();
         assert!(error.to_string().contains("lower workload.sources"), "{error}");
     }
 }

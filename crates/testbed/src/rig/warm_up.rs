@@ -47,8 +47,8 @@ impl Warmed {
         Warmed { offer: warmed, frames }
     }
 
-    /// Takes the frames before out of the numbers of those that follow.
-    pub fn number(&self, d: &mut Direction) {
+    /// Counts the sequence numbers of a direction from the trial's first frame on.
+    pub fn renumber(&self, d: &mut Direction) {
         let less = |n: &mut u64| *n = n.saturating_sub(self.frames);
         d.losses.iter_mut().chain(&mut d.last_loss).for_each(|run| less(&mut run.first));
         d.worst.iter_mut().for_each(|frame| less(&mut frame.sequence));
@@ -117,7 +117,7 @@ mod tests {
         let warmed = Warmed::new(&Offer::steady(1e4, 1_000_000_000), WARM_NS, 1);
         let run = LossRun { first: warmed.frames + 7, frames: 2, at_ns: 5 };
         let mut d = Direction { losses: vec![run], last_loss: Some(run), ..Direction::default() };
-        warmed.number(&mut d);
+        warmed.renumber(&mut d);
         assert_eq!((d.losses[0].first, d.last_loss.unwrap().first), (7, 7));
     }
 }

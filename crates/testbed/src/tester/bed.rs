@@ -29,7 +29,7 @@ pub enum FactsError {
     /// Its namespace cannot be entered.
     #[error("port {port}: {source}")]
     Namespace { port: String, source: SysError },
-    /// The kernel does not tell its interfaces.
+    /// The kernel does not list its interfaces.
     #[error("port {port}: the kernel does not list interfaces: {source}")]
     Kernel {
         /// Its name.
@@ -116,7 +116,7 @@ pub struct InterfaceCounts {
 }
 
 impl InterfaceCounts {
-    /// As they stand; `None` where the kernel does not tell.
+    /// As they stand; `None` where the kernel does not report them.
     pub fn read(netns: Option<&str>, interface: &str) -> Option<InterfaceCounts> {
         // Of this thread's network namespace, which /sys is not.
         let read = || std::fs::read_to_string("/proc/thread-self/net/dev").ok();
@@ -141,7 +141,7 @@ impl InterfaceCounts {
 }
 
 /// Frames that a port has handed on or had to drop so far, by the interface's own count; `None`
-/// where the kernel does not tell.
+/// where the kernel does not report it.
 pub(super) fn handed_on(port: &TesterPort) -> Option<u64> {
     let counts = InterfaceCounts::read(port.netns.as_deref(), &port.interface)?;
     Some(counts.tx_packets + counts.tx_errors + counts.tx_dropped)

@@ -54,8 +54,8 @@ pub enum Expects {
     None,
 }
 
-/// The order in which classes share a stream: frame `n` is of the second class where place `n`
-/// modulo the length says so.
+/// The order in which classes share a stream: frame `n` is of the second class where entry `n`
+/// modulo the length is true.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Classes(Vec<bool>);
 
@@ -71,7 +71,7 @@ impl Classes {
         let length = times.saturating_mul(all);
         ensure!(
             length <= STREAMS,
-            "a stream of {length} flows cannot be told apart by class: fewer flows or groups, or a \
+            "a stream of {length} flows cannot be distinguished by class: fewer flows or groups, or a \
              rounder share"
         );
         let of_second = |n: u32| {
@@ -84,7 +84,7 @@ impl Classes {
     /// Frames of the second class among the first `n`.
     pub(super) fn of_second(&self, n: u64) -> u64 {
         let length = self.0.len() as u64;
-        let among = |places: &[bool]| places.iter().filter(|&&second| second).count() as u64;
+        let among = |classes: &[bool]| classes.iter().filter(|&&second| second).count() as u64;
         n / length * among(&self.0) + among(&self.0[..(n % length) as usize])
     }
 
@@ -96,10 +96,10 @@ impl Classes {
     pub(super) fn headers(&self, first: &Traffic, second: &Traffic) -> Result<Vec<HeaderTemplate>> {
         let (firsts, seconds) = (headers(first)?, headers(second)?);
         let (mut firsts, mut seconds) = (firsts.iter().cycle(), seconds.iter().cycle());
-        let pick = |(place, &is_second): (usize, &bool)| {
+        let pick = |(index, &is_second): (usize, &bool)| {
             let next = if is_second { seconds.next() } else { firsts.next() };
             let header = next.cloned().ok_or(LoadError::Rule("a class without flows".into()))?;
-            Ok(HeaderTemplate { stream: place as u16, ..header })
+            Ok(HeaderTemplate { stream: index as u16, ..header })
         };
         self.0.iter().enumerate().map(pick).collect()
     }
@@ -181,7 +181,7 @@ mod tests {
     fn classes_are_evenly_spread_and_every_flow_has_a_turn() {
         let classes = Classes::new(0.3, 1, 16).unwrap();
         assert_eq!(classes.of_second(10), 3);
-        // 3 places in 10: six times for 16 groups.
+        // 3 entries in 10: six times for 16 groups.
         assert_eq!((classes.len(), classes.of_second(60)), (60, 18));
         assert_eq!(Classes::new(0.5, 8, 1).unwrap().len(), 16);
         assert_eq!(Classes::new(1.0, 1, 5).unwrap().0, [true; 5]);
@@ -215,11 +215,11 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_excused_and_what_is_expected_make_the_whole(
-            share in 0.0..=1.0f64, first in 1u32..50, second in 1u32..50, word in 0u64..100,
+            share in 0.0..=1.0f64, first in 1u32..50, second in 1u32..50, block in 0u64..100,
         ) {
             let classes = Some(Classes::new(share, first, second).unwrap());
             let share = CopyShare { expects: Expects::Mixed, classes };
-            let from = word * 64;
+            let from = block * 64;
             let expected = share.of(from + 64) - share.of(from);
             prop_assert_eq!(expected + u64::from(share.excused(from).count_ones()), 64);
         }

@@ -1,5 +1,5 @@
 //! Answers for the addresses of test frames, for as long as the tester has its ports: a device
-//! asks again during a trial, too. And tells bridges where the ports are before one.
+//! asks again during a trial, too. Before a trial it shows bridges where the ports are.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -205,13 +205,13 @@ impl Ports {
         let branches = branches.map(|b| (spec.ways[0].from, b.to, &sent[0], &none));
         for ((from, to, sent, refused), received) in whole.chain(branches).zip(results) {
             let [from, to] = [from, to].map(|p| format!("tester port {}", spec.ports[p].name));
-            for (place, counter, frames) in [
+            for (port, counter, frames) in [
                 (&to, "rx_dropped", received.stats.rx_dropped),
                 (&to, "rx_invalid", received.stats.rx_invalid),
                 (&from, "tx_dropped", refused.tx_dropped),
             ] {
                 if frames > 0 {
-                    let (place, counter) = (place.clone(), counter.into());
+                    let (place, counter) = (port.clone(), counter.into());
                     let side = Side::Tester;
                     outcome.counters.push(LedgerEntry { side, place, counter, frames });
                 }
@@ -243,7 +243,7 @@ impl Ports {
     }
 }
 
-/// What the threads of a direction tell.
+/// Frames that the threads of a direction have sent and received so far.
 #[derive(Default)]
 struct Shared {
     sent: AtomicU64,

@@ -41,8 +41,8 @@ fn ethernet() -> serde_json::Value {
         "src": { "value": "02:00:00:00:00:01" }, "dst": { "value": "02:00:00:00:00:02" } } })
 }
 
-fn typed(number: u16) -> serde_json::Value {
-    json!({ "choice": "ethernet", "ethernet": { "ether_type": { "value": number } } })
+fn typed(value: u16) -> serde_json::Value {
+    json!({ "choice": "ethernet", "ethernet": { "ether_type": { "value": value } } })
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn payloads_fill_what_is_left() {
 }
 
 #[test]
-fn what_cannot_be_sent_is_named_with_its_place() {
+fn what_cannot_be_sent_is_named_with_its_path() {
     let address = |a: &str| v4(json!({ "dst": { "value": a } }));
     let udp = json!({ "choice": "udp" });
     for (packet, octets, part) in [

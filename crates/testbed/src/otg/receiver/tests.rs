@@ -1,7 +1,7 @@
 use super::*;
 
-/// What an analyser makes of these frames: number and time of arrival; each was sent 1,000 ns
-/// before its number times 100.
+/// What an analyser makes of these frames: sequence number and time of arrival, ns. Each was sent
+/// 1,000 ns before its sequence number times 100.
 fn taken(frames: &[(u32, i64)]) -> FlowReceived {
     let mut flow = Incoming::new();
     flow.expect(1, true, 0);
@@ -36,7 +36,7 @@ fn frames_far_behind_are_neither_new_nor_copies() {
 }
 
 #[test]
-fn frames_of_others_and_of_before_are_told_apart() {
+fn frames_of_others_and_of_before_are_distinguished() {
     let secret = Secret([1, 2]);
     let mut port = PortAnalyser::new(2, secret, 0);
     port.flows[1] = Some(Incoming::new());

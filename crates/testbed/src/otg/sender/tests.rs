@@ -140,7 +140,7 @@ fn flows_of_a_port_that_begin_together_do_not_send_in_lumps() {
         times[times.partition_point(|&u| u < t)..].iter().take_while(|&&u| u < t + 99_000).count()
     });
     assert!(lump.clone().max() <= Some(2), "{:?}", lump.max());
-    // A flow by itself begins when it is told to.
+    // A flow by itself begins when it is started.
     sender.stagger(&[(7, 2)], TransmitChange::Start);
     assert_eq!(sender.flows[7].phase, 0.0);
 }
@@ -207,7 +207,7 @@ fn a_change_does_what_the_model_says() {
     change_flow(&mut flow, Pause, 3, 2000);
     let due = flow.due();
     change_flow(&mut flow, Resume, 4, 5000);
-    // The pause is added; number, tag and counters go on.
+    // The pause is added; sequence, tag and counters go on.
     assert_eq!((flow.due(), flow.n, flow.tag, flow.sent.frames), (due + 3000, 5, 2, 5));
     change_flow(&mut flow, Stop, 5, 6000);
     assert_eq!((flow.sent.state, flow.sent.frames), (TransmitState::Stopped, 5));
@@ -219,7 +219,7 @@ fn a_change_does_what_the_model_says() {
 }
 
 #[test]
-fn the_thread_sends_exactly_what_it_is_told_to() {
+fn the_thread_sends_exactly_what_it_is_asked_to() {
     let kept = Arc::new(Mutex::new(Vec::new()));
     let near = Kept::new(&kept);
     let three = json!({ "choice": "fixed_packets", "fixed_packets": { "packets": 3 } });
@@ -244,10 +244,10 @@ fn the_thread_sends_exactly_what_it_is_told_to() {
     drop(orders);
     thread.join().unwrap();
     let kept = kept.lock().unwrap();
-    let numbers: Vec<_> = kept
+    let sent: Vec<_> = kept
         .iter()
         .map(|frame| Repr::parse(frame, 60, &secret).unwrap())
         .map(|r| (r.trial, r.stream, r.sequence))
         .collect();
-    assert_eq!(numbers, [(9, 7, 0), (9, 7, 1), (9, 7, 2)]);
+    assert_eq!(sent, [(9, 7, 0), (9, 7, 1), (9, 7, 2)]);
 }

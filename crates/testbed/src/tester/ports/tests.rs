@@ -75,7 +75,7 @@ fn load(offer: &Offer) -> DirectionLoad {
 }
 
 /// What a direction is found to have done over a path, and what the path says of itself. `enough`:
-/// it is told to stop before it begins.
+/// a stop is asked for before it begins.
 fn over(path: PathModel, offer: &Offer, enough: bool) -> (Direction, PathStats) {
     let load = load(offer);
     let schedule: LoadSchedule = load.schedule.clone();
@@ -154,7 +154,7 @@ fn changed_frames_are_corrupted_and_lost_and_never_timed() {
 }
 
 #[test]
-fn a_sender_that_is_told_to_stop_has_sent_less_than_was_intended() {
+fn a_sender_that_is_stopped_has_sent_less_than_was_intended() {
     let (direction, path) = over(PathModel::default(), &offer(), true);
     assert_eq!(direction.intended, 1_000);
     assert!(direction.sent < 1_000, "{}", direction.sent);

@@ -1,5 +1,5 @@
 //! The two halves of a direction, for testers on different hosts: one generates, the other
-//! analyses, and somebody who knows both clocks puts the numbers together.
+//! analyses, and somebody who knows both clocks puts the counters together.
 
 use anyhow::{Context as _, Result};
 use sonde_bpf::{BpfError, XdpAnalyser, XdpAnalyserConfig, XdpGenerator};
@@ -51,8 +51,8 @@ impl XdpSendingEnd {
         Ok(XdpSendingEnd { generator, port: port.clone(), counted_ns })
     }
 
-    /// Sends on this thread, one of `senders` of this process, the first frame at `start_ns` (TAI
-    /// of this host), until all have left or [`XdpSendingEnd::stop`] is called.
+    /// Sends on this thread, one of `senders` of this process, until all frames have left or
+    /// [`XdpSendingEnd::stop`] is called. The first frame is due at `start_ns` (TAI of this host).
     ///
     /// # Errors
     /// What the kernel refuses.
@@ -62,8 +62,8 @@ impl XdpSendingEnd {
         Ok(self.generator.run()?)
     }
 
-    /// To be called every few milliseconds by another thread than that which sends; tells
-    /// how many frames have left.
+    /// Frames that have left. To be called every few milliseconds by another thread than that
+    /// which sends.
     pub fn watch(&self) -> u64 {
         self.generator.end_if_done();
         self.generator.sent()
@@ -74,7 +74,7 @@ impl XdpSendingEnd {
         self.generator.stop();
     }
 
-    /// Whether all frames have left, or it was told to stop.
+    /// Whether all frames have left, or a stop was asked for.
     pub fn done(&self) -> bool {
         self.generator.done()
     }
