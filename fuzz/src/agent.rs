@@ -3,7 +3,7 @@
 
 use std::io::{self, Cursor, Read, Write};
 
-use sonde_testbed::agent::protocol::{Channel, Reply, Request};
+use sonde_testbed::agent::protocol::{AgentReply, AgentRequest, Channel};
 
 /// Octets in pieces.
 struct Pieces<'a>(Cursor<&'a [u8]>, usize);
@@ -28,7 +28,7 @@ impl Write for Pieces<'_> {
 pub fn agent(data: &[u8]) {
     assert_eq!(requests(data, 1), requests(data, usize::MAX));
     let mut replies = Channel::new(Pieces(Cursor::new(data), usize::MAX));
-    while let Ok(Some(reply)) = replies.poll::<Reply>() {
+    while let Ok(Some(reply)) = replies.poll::<AgentReply>() {
         replies.send(&reply).expect("what was read can be said");
     }
 }
@@ -37,7 +37,7 @@ pub fn agent(data: &[u8]) {
 fn requests(data: &[u8], piece: usize) -> Vec<String> {
     let mut channel = Channel::new(Pieces(Cursor::new(data), piece));
     let mut all = Vec::new();
-    while let Ok(Some(request)) = channel.poll::<Request>() {
+    while let Ok(Some(request)) = channel.poll::<AgentRequest>() {
         all.push(serde_json::to_string(&request).expect("what was read can be said"));
     }
     all

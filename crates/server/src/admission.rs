@@ -149,8 +149,7 @@ impl AdmittedConnection {
     }
 
     fn count(&self, change: i32) {
-        if let Some(own) = self.admission.connections().iter_mut().find(|t| t.id == self.id)
-        {
+        if let Some(own) = self.admission.connections().iter_mut().find(|t| t.id == self.id) {
             own.busy = own.busy.saturating_add_signed(change);
         }
     }

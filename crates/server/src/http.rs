@@ -1,10 +1,10 @@
 //! HTTP/1.1 for a table of routes: whole requests in, whole answers out.
 //!
 //! The service controls a traffic generator. So nobody is heard who does not show a token or a
-//! certificate: see [`Access`]. Plain HTTP is for loopback addresses alone, where a web page that
+//! certificate: see [`Authentication`]. Plain HTTP is for loopback addresses alone, where a web page that
 //! the user looks at must not be able to reach it either: see [`refused`].
 
-mod access;
+mod authentication;
 #[cfg(test)]
 pub(crate) mod testing;
 
@@ -34,7 +34,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_rustls::TlsAcceptor;
 use tower_service::Service as _;
 
-pub use self::access::{Access, TOKEN_MIN, Token};
+pub use self::authentication::{Authentication, TOKEN_MIN, Token};
 use crate::admission::{Admission, AdmittedConnection, ConnectionLimits};
 
 #[derive(Clone, Debug)]
@@ -64,7 +64,7 @@ impl ConnectionAddresses {
 /// A server that listens.
 pub struct Server {
     listener: std::net::TcpListener,
-    access: Access,
+    access: Authentication,
 }
 
 #[derive(Clone, Debug)]
@@ -93,7 +93,7 @@ impl Server {
     ///
     /// # Errors
     /// `PermissionDenied`: another address without TLS; what the kernel refuses.
-    pub fn bind(address: SocketAddr, access: Access) -> io::Result<Server> {
+    pub fn bind(address: SocketAddr, access: Authentication) -> io::Result<Server> {
         if access.tls().is_none() && !address.ip().is_loopback() {
             let why = format!("{address} can be reached by others, who would read the token");
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
@@ -177,7 +177,7 @@ impl Server {
 /// Who is at the other end of a connection, and what answers him.
 #[derive(Clone)]
 struct Client {
-    access: Arc<Access>,
+    access: Arc<Authentication>,
     routes: Router,
     connection: Arc<AdmittedConnection>,
     ends: ConnectionAddresses,

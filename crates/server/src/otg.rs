@@ -32,7 +32,7 @@ use crate::http::{self, ConnectionAddresses, Request, error};
 pub const API_VERSION: &str = "^1.0.0";
 
 /// What generates the traffic.
-pub trait TrafficGenerator: Send + Sync + 'static {
+pub trait OtgBackend: Send + Sync + 'static {
     /// Replaces and stops whatever was configured. Returns warnings. `client` is how the request
     /// came: that way must stay open.
     ///
@@ -118,7 +118,7 @@ impl Problem {
 }
 
 /// The model's paths, for a traffic generator with which nothing is configured.
-pub fn routes<G: TrafficGenerator>(generator: Arc<G>) -> Router {
+pub fn routes<G: OtgBackend>(generator: Arc<G>) -> Router {
     let otg = Arc::new(Otg { generator, config: Mutex::new(json!({})) });
     let on = |answer: fn(&Otg<G>, &Request) -> Result<Value, Problem>| {
         let otg = otg.clone();
@@ -167,7 +167,7 @@ struct Otg<G> {
     config: Mutex<Value>,
 }
 
-impl<G: TrafficGenerator> Otg<G> {
+impl<G: OtgBackend> Otg<G> {
     fn config(&self) -> std::sync::MutexGuard<'_, Value> {
         // A panic elsewhere leaves the last configuration whole.
         self.config.lock().unwrap_or_else(|poisoned| poisoned.into_inner())

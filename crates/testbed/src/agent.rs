@@ -28,7 +28,7 @@ pub use self::settings::Settings;
 use crate::tls::{self, Role};
 
 /// An agent that serves.
-pub type Serving = Running<Event, Status, ()>;
+pub type ServingAgent = Running<Event, Status, ()>;
 
 /// What an agent starts from.
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +65,7 @@ pub struct Status {
 ///
 /// # Errors
 /// Certificates that are not good, an address that cannot be listened on.
-pub fn start(settings: Settings, context: &Context) -> Result<(About, Serving), RunError> {
+pub fn start(settings: Settings, context: &Context) -> Result<(About, ServingAgent), RunError> {
     settings.check()?;
     let Settings { listen, cert, key, ca, allow } = &settings;
     let tls = tls::server(cert, key, Some(ca))?;

@@ -3,12 +3,12 @@
 use sonde_lab::device::{BedSpec, DeviceSpec};
 use sonde_results::bench::Case;
 
-use super::plan::{DevicePlan, FrameSizes, Plan};
+use super::plan::{BenchPlan, DevicePlan, FrameSizes};
 use super::procedures::ProcedurePlan;
 
 /// A checked plan, and what it comes to.
 pub struct ExpandedPlan {
-    pub plan: Plan,
+    pub plan: BenchPlan,
     /// Its devices; the first is the loop where the plan wants it.
     pub devices: Vec<DeviceUnderTest>,
     /// States of the devices; never empty.

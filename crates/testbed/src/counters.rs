@@ -73,6 +73,9 @@ mod tests {
             moved(&[dropping(5), still.clone()], vec![dropping(12), still.clone(), new]),
             [("a".into(), "tx_dropped".into(), 7), ("b".into(), "rx_errors".into(), 2)]
         );
-        assert_eq!(moved(&[dropping(5)], vec![dropping(1)]), [("a".into(), "tx_dropped".into(), 1)]);
+        assert_eq!(
+            moved(&[dropping(5)], vec![dropping(1)]),
+            [("a".into(), "tx_dropped".into(), 1)]
+        );
     }
 }

@@ -9,7 +9,8 @@ use super::cases::{
     BASELINE, Condition, DeviceKind, DeviceUnderTest, ExpandedPlan, LOOP, PlannedCase,
 };
 use super::plan::{
-    AblationPlan, ConditionPlan, DevicePlan, DirectionName, FrameSizes, Plan, PlanError, TomlText,
+    AblationPlan, BenchPlan, ConditionPlan, DevicePlan, DirectionName, FrameSizes, PlanError,
+    TomlText,
 };
 use super::procedures::{ProcedureKeys, ProcedurePlan};
 
@@ -41,7 +42,7 @@ pub fn expand(source: &TomlText) -> Result<ExpandedPlan, PlanError> {
     Ok(expanded)
 }
 
-fn devices(source: &TomlText, plan: &Plan) -> Result<Vec<DeviceUnderTest>, PlanError> {
+fn devices(source: &TomlText, plan: &BenchPlan) -> Result<Vec<DeviceUnderTest>, PlanError> {
     let mut devices = Vec::new();
     let mut names = HashSet::new();
     for spanned in &plan.devices {
@@ -110,7 +111,7 @@ fn devices(source: &TomlText, plan: &Plan) -> Result<Vec<DeviceUnderTest>, PlanE
 }
 
 /// Those of the plan, or every subset of the layers of its ablation.
-fn conditions(source: &TomlText, plan: &Plan) -> Result<Vec<Condition>, PlanError> {
+fn conditions(source: &TomlText, plan: &BenchPlan) -> Result<Vec<Condition>, PlanError> {
     let mut conditions: Vec<Condition> = Vec::new();
     for spanned in &plan.conditions {
         let ConditionPlan { name, layers, command } = spanned.get_ref().clone();
@@ -164,7 +165,7 @@ fn known(
     }
 }
 
-fn procedures(source: &TomlText, plan: &Plan) -> Result<Vec<ProcedurePlan>, PlanError> {
+fn procedures(source: &TomlText, plan: &BenchPlan) -> Result<Vec<ProcedurePlan>, PlanError> {
     if plan.procedures.is_empty() {
         return Err(source.whole("names no procedure; add [[procedure]] with kind = 'throughput'"));
     }
@@ -176,7 +177,7 @@ fn procedures(source: &TomlText, plan: &Plan) -> Result<Vec<ProcedurePlan>, Plan
 
 /// Blocks of repetitions, each with every measurement of every bed.
 fn order(
-    plan: &Plan,
+    plan: &BenchPlan,
     devices: &[DeviceUnderTest],
     conditions: &[Condition],
     procedures: &[ProcedurePlan],
@@ -225,7 +226,7 @@ fn order(
 /// Each device in each of its states, by index: in random order where there are several
 /// repetitions, so that a drift of the host falls on all alike; the loop is always first.
 fn beds(
-    plan: &Plan,
+    plan: &BenchPlan,
     devices: &[DeviceUnderTest],
     conditions: &[Condition],
     random: &mut fastrand::Rng,
@@ -252,7 +253,7 @@ struct Workload<'a> {
 }
 
 fn workloads<'a>(
-    plan: &'a Plan,
+    plan: &'a BenchPlan,
     procedure: &'a ProcedurePlan,
 ) -> impl Iterator<Item = Workload<'a>> {
     let w = &plan.workload;
@@ -271,7 +272,7 @@ fn workloads<'a>(
 
 /// What varies beside what a case has a field for. Frames that leave one by one are the rule.
 fn sweep(
-    plan: &Plan,
+    plan: &BenchPlan,
     procedure: &ProcedurePlan,
     workload: &Workload<'_>,
 ) -> BTreeMap<String, String> {
@@ -286,7 +287,7 @@ fn sweep(
 }
 
 /// Of what the plan varies; what is the same for all is left out.
-fn id(plan: &Plan, case: &Case) -> String {
+fn id(plan: &BenchPlan, case: &Case) -> String {
     let w = &plan.workload;
     let mut parts = vec![case.procedure.clone(), case.device.clone()];
     if !case.condition.is_empty() {

@@ -24,7 +24,7 @@ pub use sonde_run::toml_file::TomlText;
 /// A plan.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Plan {
+pub struct BenchPlan {
     /// For the report's head.
     pub title: String,
     /// Of everything random: order, ports, genomes, resampling.
@@ -62,9 +62,9 @@ pub struct Plan {
     pub checks: Vec<CheckPlan>,
 }
 
-impl Plan {
+impl BenchPlan {
     /// What going over to `new` takes.
-    pub fn change(&self, new: &Plan) -> Change {
+    pub fn change(&self, new: &BenchPlan) -> Change {
         restart(self, new)
     }
 }
@@ -366,7 +366,7 @@ fn one_device() -> u8 {
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Result<Plan, PlanError> {
+    fn parse(text: &str) -> Result<BenchPlan, PlanError> {
         TomlText { file: "p.toml".into(), text: text.into() }.parse()
     }
 
@@ -384,7 +384,7 @@ mod tests {
         let mut plans = 0;
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
-            let plan: Plan = TomlText::read(&path, "").unwrap().parse().unwrap();
+            let plan: BenchPlan = TomlText::read(&path, "").unwrap().parse().unwrap();
             let written = parse(&toml::to_string(&plan).unwrap()).unwrap();
             assert_eq!(plan.change(&written), Change::Same, "{}", path.display());
             plans += 1;

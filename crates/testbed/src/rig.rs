@@ -36,7 +36,7 @@ use super::device_health::DeviceWatch;
 use super::health::HealthWatch;
 use super::layers::{self, Applied};
 use super::networks::refuse_others_addresses;
-use super::plan::{EngineName, Plan};
+use super::plan::{BenchPlan, EngineName};
 use super::runner::{Book, ProgressListener, Rig, Rules, TrialOutcome, measure};
 use super::tester::{LoadEngine, Tester, TesterPort, TesterSpec};
 use crate::agent::remote::Remote;
@@ -221,7 +221,7 @@ pub struct DeviceRig<'a> {
     pattern: Pattern,
     spec: TesterSpec,
     planned: PlannedCase,
-    plan: Plan,
+    plan: BenchPlan,
 }
 
 impl DeviceRig<'_> {

@@ -29,9 +29,9 @@ use sonde_wire::ethernet::Mac;
 use self::copies::{Classes, CopyShare};
 
 pub use bed::{InterfaceCounts, PortFacts, port_facts};
-pub use copies::{Branch, Copies, Expects, Mixed};
+pub use copies::{Branch, CopySpec, Expects, Mixed};
 pub(crate) use ports::RING;
-pub use xdp::halves::{Watching, XdpReceivingEnd, XdpSendingEnd};
+pub use xdp::halves::{CountedTrial, XdpReceivingEnd, XdpSendingEnd};
 
 /// How frames are sent and received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,12 +111,12 @@ pub struct LoadResult {
 /// A tester on its ports. Dropping it, or the end of the process, gives the ports back.
 pub struct Tester {
     spec: TesterSpec,
-    copies: Copies,
+    copies: CopySpec,
     engine: Engine,
     ports: Vec<PortFacts>,
     /// Of the last trial's last direction: 8 bits of the signature.
     tag: u8,
-    answering: neighbours::Answering,
+    answering: neighbours::NeighbourResponder,
 }
 
 impl Tester {
@@ -127,18 +127,18 @@ impl Tester {
     /// Frames that cannot be made or that the ports do not carry; no such interface or
     /// namespace; what the engine lacks.
     pub fn open(spec: &TesterSpec) -> Result<Tester, RunError> {
-        Self::open_with(spec, &Copies::default())
+        Self::open_with(spec, &CopySpec::default())
     }
 
     /// As [`Tester::open`], with a first direction that may arrive at more ports.
     ///
     /// # Errors
     /// As [`Tester::open`].
-    pub fn open_with(spec: &TesterSpec, copies: &Copies) -> Result<Tester, RunError> {
+    pub fn open_with(spec: &TesterSpec, copies: &CopySpec) -> Result<Tester, RunError> {
         Ok(Self::prepare(spec, copies)?)
     }
 
-    fn prepare(spec: &TesterSpec, copies: &Copies) -> Result<Tester> {
+    fn prepare(spec: &TesterSpec, copies: &CopySpec) -> Result<Tester> {
         let ports = spec.ports.iter().map(port_facts).collect::<Result<Vec<_>, _>>()?;
         for way in &spec.ways {
             ensure!(
@@ -157,11 +157,11 @@ impl Tester {
             );
         }
         let engine = match spec.engine {
-            LoadEngine::Xdp => Engine::Xdp(xdp::Xdp::open(spec, copies, &ports, secret())?),
+            LoadEngine::Xdp => Engine::Xdp(xdp::XdpEngine::open(spec, copies, &ports, secret())?),
             LoadEngine::AfXdp => by_ports(sonde_port::Engine::AfXdp, spec)?,
             LoadEngine::AfPacket => by_ports(sonde_port::Engine::AfPacket, spec)?,
         };
-        let answering = neighbours::Answering::start(spec, &ports)?;
+        let answering = neighbours::NeighbourResponder::start(spec, &ports)?;
         Ok(Tester { spec: spec.clone(), copies: copies.clone(), engine, ports, tag: 0, answering })
     }
 
@@ -259,7 +259,7 @@ impl Tester {
 }
 
 enum Engine {
-    Xdp(xdp::Xdp),
+    Xdp(xdp::XdpEngine),
     Ports(ports::Ports),
 }
 

@@ -10,7 +10,7 @@ use sonde_lab::{Host, Lab, LinkOptions};
 use sonde_run::error::RunError;
 use sonde_run::running::{Context, Next};
 use sonde_testbed::agent::cert::{CertRequest, make};
-use sonde_testbed::agent::{self, Serving};
+use sonde_testbed::agent::{self, ServingAgent};
 use sonde_testbed::execution::{self, Benchmarking, Event};
 use sonde_testbed::plan::TomlText;
 use sonde_testbed::store;
@@ -159,7 +159,7 @@ impl Bed {
         Bed { hosts: [a, b], controller, macs, folder, _router: router, _lab: lab }
     }
 
-    fn agent(&self, i: usize) -> Serving {
+    fn agent(&self, i: usize) -> ServingAgent {
         let own = format!("10.77.{i}.2");
         let file = |name: &str| self.folder.join("lab").join(name);
         let settings = agent::Settings {

@@ -17,7 +17,7 @@ use sonde_sys::schedule::prefer_with_children;
 use sonde_testbed::agent::link::{AgentAddress, BUSY};
 use sonde_testbed::agent::protocol::PortName;
 use sonde_testbed::agent::rig::{AgentRig, AgentRigSpec};
-use sonde_testbed::tester::{Copies, DirectionSpec};
+use sonde_testbed::tester::{CopySpec, DirectionSpec};
 use sonde_testbed::tls;
 use sonde_wire::ethernet::Mac;
 
@@ -174,11 +174,11 @@ impl Agents {
 
     /// Waits for agents that are busy.
     pub fn rig(&self, ways: &[DirectionSpec]) -> AgentRig {
-        self.rig_of_copies(ways, Copies::default())
+        self.rig_of_copies(ways, CopySpec::default())
     }
 
     /// With copies of the first direction's frames: port 2 is the bridge's further one.
-    pub fn rig_of_copies(&self, ways: &[DirectionSpec], copies: Copies) -> AgentRig {
+    pub fn rig_of_copies(&self, ways: &[DirectionSpec], copies: CopySpec) -> AgentRig {
         // A machine that is too busy may keep an agent from answering in time.
         let mut tries = (0..5).map(|_| self.rig_with(ways, copies.clone(), CONTROLLER, BUSY));
         let opened =
@@ -187,23 +187,23 @@ impl Agents {
     }
 
     pub fn try_rig(&self, ways: &[DirectionSpec]) -> anyhow::Result<AgentRig> {
-        self.rig_with(ways, Copies::default(), CONTROLLER, Duration::ZERO)
+        self.rig_with(ways, CopySpec::default(), CONTROLLER, Duration::ZERO)
     }
 
     /// With a certificate that another authority has signed.
     pub fn try_rig_of_a_stranger(&self, ways: &[DirectionSpec]) -> anyhow::Result<AgentRig> {
-        self.rig_with(ways, Copies::default(), "strangers/controller", Duration::ZERO)
+        self.rig_with(ways, CopySpec::default(), "strangers/controller", Duration::ZERO)
     }
 
     /// With the certificate of an agent of the laboratory.
     pub fn try_rig_of_an_agent(&self, ways: &[DirectionSpec]) -> anyhow::Result<AgentRig> {
-        self.rig_with(ways, Copies::default(), "lab/10.77.1.2", Duration::ZERO)
+        self.rig_with(ways, CopySpec::default(), "lab/10.77.1.2", Duration::ZERO)
     }
 
     fn rig_with(
         &self,
         ways: &[DirectionSpec],
-        copies: Copies,
+        copies: CopySpec,
         whose: &str,
         busy: Duration,
     ) -> anyhow::Result<AgentRig> {

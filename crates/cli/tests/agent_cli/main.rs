@@ -17,7 +17,7 @@ use sonde_results::caveat::Caveat;
 use sonde_results::trial::{Direction, Offer, Pattern};
 use sonde_testbed::agent::rig::AgentRig;
 use sonde_testbed::runner::{Rig as _, TrialOutcome};
-use sonde_testbed::tester::{Branch, Copies, DirectionSpec, Expects, Mixed};
+use sonde_testbed::tester::{Branch, CopySpec, DirectionSpec, Expects, Mixed};
 
 use self::bed::Agents;
 
@@ -321,18 +321,18 @@ fn copies_of_a_bridge_between_agents_are_found_at_its_further_port() {
         DirectionSpec { traffic, for_mac: None, ..way }
     };
     agents.control(|| {
-        let measure = |ways: &[DirectionSpec], copies: Copies, offer: Offer| {
+        let measure = |ways: &[DirectionSpec], copies: CopySpec, offer: Offer| {
             let mut rig = agents.rig_of_copies(ways, copies);
             self::offer(&mut rig, &offer)
         };
         // Of stations that nobody has heard of each frame comes to every port.
         let unknown = [with(MacRule::Random { seed: 5 })];
-        let copies = Copies { branches: vec![to_c(Expects::All)], ..Copies::default() };
+        let copies = CopySpec { branches: vec![to_c(Expects::All)], ..CopySpec::default() };
         let flooded = measure(&unknown, copies, offer(Pattern::Unknown));
         assert_sound(&flooded, &["a>b", "a>c"], 500);
         assert!(flooded.directions.iter().all(|d| d.streams.len() == 4 && d.flooded == 0));
         // Nobody expects them there: then they are the first direction's.
-        let copies = Copies { branches: vec![to_c(Expects::None)], ..Copies::default() };
+        let copies = CopySpec { branches: vec![to_c(Expects::None)], ..CopySpec::default() };
         let flooded = measure(&unknown, copies.clone(), offer(Pattern::Stations));
         assert_sound(&flooded, &["a>b"], 500);
         assert_eq!(flooded.directions[0].flooded, 500);
@@ -340,7 +340,7 @@ fn copies_of_a_bridge_between_agents_are_found_at_its_further_port() {
         let back = agents.way(true);
         let source_mac = MacRule::Random { seed: 5 };
         let learning = DirectionSpec { traffic: Traffic { source_mac, ..back.traffic }, ..back };
-        let learned = measure(&[learning], Copies::default(), offer(Pattern::Learning));
+        let learned = measure(&[learning], CopySpec::default(), offer(Pattern::Learning));
         assert_sound(&learned, &["b>a"], 500);
         let sent_on = measure(&unknown, copies, offer(Pattern::Stations));
         assert_sound(&sent_on, &["a>b"], 500);
@@ -351,7 +351,7 @@ fn copies_of_a_bridge_between_agents_are_found_at_its_further_port() {
         let destination = AddressRule { first, count: 4, step: 1, order: ValueOrder::Increment };
         let traffic = Traffic { destination, ..group };
         let mixed = Some(Mixed { traffic, share: 0.5 });
-        let copies = Copies { mixed, branches: vec![to_c(Expects::Mixed)] };
+        let copies = CopySpec { mixed, branches: vec![to_c(Expects::Mixed)] };
         let known = [DirectionSpec { for_mac: None, ..agents.way(false) }];
         let both = measure(&known, copies, offer(Pattern::Multicast { share: 0.5 }));
         let counts = |d: &Direction| (d.name.clone(), d.intended, d.sent, d.received, d.lost);

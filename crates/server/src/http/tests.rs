@@ -20,7 +20,7 @@ fn echo() -> Router {
 
 /// A server for as long as `client` runs.
 fn with_server(client: impl FnOnce(SocketAddr)) {
-    let access = Access::Token(Token::new(TOKEN).unwrap());
+    let access = Authentication::Token(Token::new(TOKEN).unwrap());
     let server = Server::bind("127.0.0.1:0".parse().unwrap(), access).unwrap();
     let address = server.address().unwrap();
     let stop = ServerStop::new();
@@ -130,7 +130,7 @@ fn idle_strangers_do_not_keep_the_owner_out() {
 
 #[test]
 fn only_a_loopback_address_goes_without_tls() {
-    let access = Access::Token(Token::new(TOKEN).unwrap());
+    let access = Authentication::Token(Token::new(TOKEN).unwrap());
     let error = Server::bind("0.0.0.0:0".parse().unwrap(), access).err().unwrap();
     assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
 }

@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use serde::Deserialize;
 
 use super::devices::{Device, FlowDevices};
-use super::pattern::{ChecksumPattern, FieldPattern, MacText, Integer, one, whole};
+use super::pattern::{ChecksumPattern, FieldPattern, Integer, MacText, one, whole};
 use super::ports::{Capture, Layer1};
 
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -9,7 +9,7 @@ struct Recorder {
     requests: Mutex<Vec<String>>,
 }
 
-impl TrafficGenerator for Recorder {
+impl OtgBackend for Recorder {
     fn configure(&self, config: Config, _: ConnectionAddresses) -> Result<Vec<String>, Problem> {
         if config.ports.is_empty() {
             return Err(Problem::Invalid(vec!["a".into(), "b".into()]));

@@ -167,19 +167,19 @@ fn is_nothing(e: &io::Error) -> bool {
 }
 
 /// A thread that answers, until it is dropped.
-pub struct Answering {
+pub struct ClockResponder {
     stop: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
     /// UDP port on which the clock answers.
     pub port: u16,
 }
 
-impl Answering {
+impl ClockResponder {
     /// Starts it on a port of the kernel's choice, at the address on which the agent listens.
     ///
     /// # Errors
     /// What the kernel refuses.
-    pub fn start(address: std::net::IpAddr, key: [u8; 32]) -> io::Result<Answering> {
+    pub fn start(address: std::net::IpAddr, key: [u8; 32]) -> io::Result<ClockResponder> {
         let socket = UdpSocket::bind((address, 0))?;
         let port = socket.local_addr()?.port();
         let stop = Arc::new(AtomicBool::new(false));
@@ -188,11 +188,11 @@ impl Answering {
             // Whoever asks and hears nothing says so.
             let _ = answer(&socket, &key, &asked);
         })?;
-        Ok(Answering { stop, thread: Some(thread), port })
+        Ok(ClockResponder { stop, thread: Some(thread), port })
     }
 }
 
-impl Drop for Answering {
+impl Drop for ClockResponder {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn a_clock_is_asked_and_answers_those_who_have_the_key() {
         let key = [7; 32];
-        let answering = Answering::start([127, 0, 0, 1].into(), key).unwrap();
+        let answering = ClockResponder::start([127, 0, 0, 1].into(), key).unwrap();
         let peer = SocketAddr::from(([127, 0, 0, 1], answering.port));
         let found = ask(peer, &key, 20).unwrap();
         // It is one clock.

@@ -12,7 +12,7 @@ use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use sonde_sys::stream::connect_tcp;
 
 use super::clock::{ClockOffset, ask};
-use super::protocol::{Channel, PROTOCOL, PortDescription, PortName, Reply, Request};
+use super::protocol::{AgentReply, AgentRequest, Channel, PROTOCOL, PortDescription, PortName};
 
 /// An agent, as a plan names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,7 +111,7 @@ impl AgentLink {
         let mut channel = Channel::new(wire);
         let version = env!("CARGO_PKG_VERSION").to_owned();
         // An agent that does not want our certificate says so only now.
-        channel.send(&Request::Hello { protocol: PROTOCOL, version }).context(REFUSED)?;
+        channel.send(&AgentRequest::Hello { protocol: PROTOCOL, version }).context(REFUSED)?;
         let reply = channel.poll().context(REFUSED)?;
         let silent = || {
             format!(
@@ -120,17 +120,17 @@ impl AgentLink {
             )
         };
         match reply.with_context(silent)? {
-            Reply::Hello { protocol: PROTOCOL, clock_port, clock_key, .. } => {
+            AgentReply::Hello { protocol: PROTOCOL, clock_port, clock_key, .. } => {
                 clock.set_port(clock_port);
                 let link = AgentLink { name: agent.name.clone(), channel, clock, clock_key };
                 Ok(Greeting::Link(Box::new(link)))
             }
-            Reply::Hello { protocol, version, .. } => bail!(
+            AgentReply::Hello { protocol, version, .. } => bail!(
                 "it is of version {version} and speaks protocol {protocol}, this Sonde speaks \
                  {PROTOCOL}; use the same Sonde on both"
             ),
-            Reply::Busy(who) => Ok(Greeting::Busy(who)),
-            Reply::Failed(why) => bail!(why),
+            AgentReply::Busy(who) => Ok(Greeting::Busy(who)),
+            AgentReply::Failed(why) => bail!(why),
             _ => bail!("it answered something else than was asked: use the same Sonde on both"),
         }
     }
@@ -140,8 +140,8 @@ impl AgentLink {
     /// # Errors
     /// No such port; no such agent any more.
     pub fn look(&mut self, port: &PortName) -> Result<PortDescription> {
-        match self.request(&Request::Look { port: port.clone() })? {
-            Reply::Port(description) => Ok(description),
+        match self.request(&AgentRequest::Look { port: port.clone() })? {
+            AgentReply::Port(description) => Ok(description),
             _ => Err(self.strange()),
         }
     }
@@ -150,7 +150,7 @@ impl AgentLink {
     ///
     /// # Errors
     /// The agent is lost, or says why not.
-    pub fn request(&mut self, request: &Request) -> Result<Reply> {
+    pub fn request(&mut self, request: &AgentRequest) -> Result<AgentReply> {
         self.send(request)?;
         self.reply()
     }
@@ -159,7 +159,7 @@ impl AgentLink {
     ///
     /// # Errors
     /// The agent is lost.
-    pub fn send(&mut self, request: &Request) -> Result<()> {
+    pub fn send(&mut self, request: &AgentRequest) -> Result<()> {
         self.channel.send(request).with_context(|| format!("agent {} is lost", self.name))
     }
 
@@ -167,11 +167,11 @@ impl AgentLink {
     ///
     /// # Errors
     /// The agent is lost, or says why not.
-    pub fn reply(&mut self) -> Result<Reply> {
+    pub fn reply(&mut self) -> Result<AgentReply> {
         let begin = Instant::now();
         loop {
             match self.channel.poll() {
-                Ok(Some(Reply::Failed(why))) => bail!("agent {}: {why}", self.name),
+                Ok(Some(AgentReply::Failed(why))) => bail!("agent {}: {why}", self.name),
                 Ok(Some(reply)) => return Ok(reply),
                 Ok(None) if begin.elapsed() < PATIENCE => {}
                 Ok(None) => bail!(

@@ -14,9 +14,9 @@ use crate::tester::{Expects, Mixed};
 /// Raised when one side would misunderstand the other of before.
 pub const PROTOCOL: u32 = 4;
 
-/// What a controller says. Each is answered by a [`Reply`].
+/// What a controller says. Each is answered by a [`AgentReply`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Request {
+pub enum AgentRequest {
     /// First of all: both must be of one kind.
     Hello {
         /// [`PROTOCOL`]
@@ -35,7 +35,7 @@ pub enum Request {
         /// What this agent does.
         halves: Vec<DirectionEnd>,
     },
-    Arm(Arm),
+    Arm(TrialSpec),
     /// How far is it?
     Status,
     /// No further frame leaves.
@@ -49,7 +49,7 @@ pub enum Request {
 
 /// What an agent answers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Reply {
+pub enum AgentReply {
     /// To `Hello`.
     Hello {
         /// [`PROTOCOL`]
@@ -130,7 +130,7 @@ pub enum EndRole {
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Arm {
+pub struct TrialSpec {
     /// What is offered in each direction.
     pub offer: Offer,
     /// Of each direction, in the signatures.
@@ -387,35 +387,35 @@ mod tests {
     #[test]
     fn messages_arrive_as_they_were_sent_in_whatever_pieces() {
         let mut channel = Channel::new(Cursor::new(Vec::new()));
-        let open = Request::Open { secret: [1, u64::MAX], halves: vec![half(), mixed_half()] };
+        let open = AgentRequest::Open { secret: [1, u64::MAX], halves: vec![half(), mixed_half()] };
         channel.send(&open).unwrap();
-        channel.send(&Request::Status).unwrap();
+        channel.send(&AgentRequest::Status).unwrap();
         let all = channel.stream.into_inner();
         for cut in [1, 4, 5, 100, all.len() - 1] {
             let mut read = Channel::new(Cursor::new(Vec::new()));
             read.inbox = all[..cut].to_vec();
-            let first = read.take::<Request>().unwrap();
+            let first = read.take::<AgentRequest>().unwrap();
             read.inbox.extend_from_slice(&all[cut..]);
             let first = first.or_else(|| read.take().unwrap()).unwrap();
-            let Request::Open { secret, halves } = first else { panic!("{first:?}") };
+            let AgentRequest::Open { secret, halves } = first else { panic!("{first:?}") };
             assert_eq!(secret, [1, u64::MAX]);
             let (a, b) = (&halves[0], half());
             assert_eq!((&a.traffic, a.way, a.role, &a.port), (&b.traffic, b.way, b.role, &b.port));
             let mixed = [&halves[1], &mixed_half()].map(|half| half.mixed.clone().unwrap());
             assert!(a.mixed.is_none() && mixed[0].share == 0.5);
             assert_eq!(mixed[0].traffic, mixed[1].traffic);
-            assert!(matches!(read.take().unwrap(), Some(Request::Status)));
-            assert!(read.take::<Request>().unwrap().is_none());
+            assert!(matches!(read.take().unwrap(), Some(AgentRequest::Status)));
+            assert!(read.take::<AgentRequest>().unwrap().is_none());
         }
     }
 
     #[test]
     fn nonsense_ends_the_conversation() {
         let mut channel = Channel::new(Cursor::new(vec![0xff; 8]));
-        assert_eq!(channel.poll::<Request>().unwrap_err().kind(), ErrorKind::InvalidData);
+        assert_eq!(channel.poll::<AgentRequest>().unwrap_err().kind(), ErrorKind::InvalidData);
         let mut channel = Channel::new(Cursor::new(b"\0\0\0\x02{}".to_vec()));
-        assert_eq!(channel.poll::<Request>().unwrap_err().kind(), ErrorKind::InvalidData);
+        assert_eq!(channel.poll::<AgentRequest>().unwrap_err().kind(), ErrorKind::InvalidData);
         let mut channel = Channel::new(Cursor::new(b"\0\0\0\x02{".to_vec()));
-        assert_eq!(channel.poll::<Request>().unwrap_err().kind(), ErrorKind::UnexpectedEof);
+        assert_eq!(channel.poll::<AgentRequest>().unwrap_err().kind(), ErrorKind::UnexpectedEof);
     }
 }

@@ -11,8 +11,8 @@ use rustls::ClientConfig;
 use super::link::{AgentAddress, AgentLink, BUSY};
 use super::protocol::{PortDescription, PortName};
 use super::rig::{AgentRig, AgentRigSpec};
-use crate::plan::{DevicePlan, Plan, PortPlan};
-use crate::tester::{Copies, DirectionSpec};
+use crate::plan::{BenchPlan, DevicePlan, PortPlan};
+use crate::tester::{CopySpec, DirectionSpec};
 use crate::tls::{self, Role};
 
 /// The agents that have the ports of one device.
@@ -28,7 +28,7 @@ impl Remote {
     /// # Errors
     /// Ports here and there, an agent that the plan does not name, certificates that cannot be
     /// read.
-    pub fn of(plan: &Plan, device: &DevicePlan) -> Result<Option<Remote>> {
+    pub fn of(plan: &BenchPlan, device: &DevicePlan) -> Result<Option<Remote>> {
         if device.ports.values().all(|port| port.agent.is_none()) {
             return Ok(None);
         }
@@ -71,7 +71,7 @@ impl Remote {
         device: &DevicePlan,
         names: &[String],
         ways: Vec<DirectionSpec>,
-        copies: Copies,
+        copies: CopySpec,
         drain: Duration,
     ) -> Result<AgentRig> {
         let mut ports = Vec::new();

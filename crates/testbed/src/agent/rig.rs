@@ -18,9 +18,11 @@ use sonde_wire::ethernet::Mac;
 
 use super::clock::ClockOffset;
 use super::link::{AgentAddress, AgentLink};
-use super::protocol::{Arm, DirectionEnd, EndRole, PortName, Reply, Request, TrialEnd};
+use super::protocol::{
+    AgentReply, AgentRequest, DirectionEnd, EndRole, PortName, TrialEnd, TrialSpec,
+};
 use crate::runner::{Rig, TrialOutcome};
-use crate::tester::{Branch, Copies, DirectionLoad, DirectionSpec, Expects, MTU_MAX, Mixed};
+use crate::tester::{Branch, CopySpec, DirectionLoad, DirectionSpec, Expects, MTU_MAX, Mixed};
 
 /// What a rig of agents is opened with.
 #[derive(Clone)]
@@ -32,7 +34,7 @@ pub struct AgentRigSpec {
     pub ports: Vec<(usize, PortName)>,
     pub ways: Vec<DirectionSpec>,
     /// What goes out beside the first of them, and where else it may arrive.
-    pub copies: Copies,
+    pub copies: CopySpec,
     /// How long to wait for the last frames; it ends earlier when all have arrived.
     pub drain: Duration,
     /// Of the frames' signatures.
@@ -85,9 +87,10 @@ impl AgentRig {
             if self.links[agent].is_none() {
                 let AgentRigSpec { agents, tls, busy, .. } = &self.spec;
                 let mut link = AgentLink::connect(&agents[agent], tls, *busy, stop)?;
-                let open = Request::Open { secret: self.spec.secret, halves: self.halves(agent) };
+                let open =
+                    AgentRequest::Open { secret: self.spec.secret, halves: self.halves(agent) };
                 match link.request(&open)? {
-                    Reply::Opened(_) => {}
+                    AgentReply::Opened(_) => {}
                     _ => return Err(link.strange()),
                 }
                 self.links[agent] = Some(link);
@@ -137,7 +140,7 @@ impl AgentRig {
     }
 
     /// Asks all for the same, and takes their answers in turn: they work at the same time.
-    fn all(&mut self, request: impl Fn(usize) -> Request) -> Result<Vec<Reply>> {
+    fn all(&mut self, request: impl Fn(usize) -> AgentRequest) -> Result<Vec<AgentReply>> {
         for agent in 0..self.links.len() {
             self.link(agent)?.send(&request(agent))?;
         }
@@ -195,7 +198,7 @@ impl AgentRig {
         let offset = |a: &Arrival| difference(self.ends(a), &before).ns;
         let offsets_ns: Vec<i64> = self.arrivals.iter().map(offset).collect();
         let arm = |agent: usize| {
-            Request::Arm(Arm {
+            AgentRequest::Arm(TrialSpec {
                 offer: offer.clone(),
                 tags: tags.clone(),
                 start_ns: start_ns + before[agent].ns,
@@ -203,7 +206,7 @@ impl AgentRig {
             })
         };
         for (agent, reply) in self.all(arm)?.into_iter().enumerate() {
-            ensure!(matches!(reply, Reply::Done), self.link(agent)?.strange());
+            ensure!(matches!(reply, AgentReply::Done), self.link(agent)?.strange());
         }
         ensure!(
             tai_now().as_nanos() < start_ns,
@@ -215,10 +218,10 @@ impl AgentRig {
         let sent: Vec<u64> = self.arrivals.iter().map(|a| sent[a.way]).collect();
         let mut ended = Vec::new();
         for (agent, reply) in
-            self.all(|_| Request::End { sent: sent.clone() })?.into_iter().enumerate()
+            self.all(|_| AgentRequest::End { sent: sent.clone() })?.into_iter().enumerate()
         {
             match reply {
-                Reply::Ended(end) => ended.push(end),
+                AgentReply::Ended(end) => ended.push(end),
                 _ => return Err(self.link(agent)?.strange()),
             }
         }
@@ -245,8 +248,10 @@ impl AgentRig {
         let (mut drained, mut stopped) = (None::<Instant>, false);
         loop {
             let mut done = true;
-            for (agent, reply) in self.all(|_| Request::Status)?.into_iter().enumerate() {
-                let Reply::Status(status) = reply else { return Err(self.link(agent)?.strange()) };
+            for (agent, reply) in self.all(|_| AgentRequest::Status)?.into_iter().enumerate() {
+                let AgentReply::Status(status) = reply else {
+                    return Err(self.link(agent)?.strange());
+                };
                 if let Some(why) = &status.failed {
                     bail!("agent {}: {why}", self.spec.agents[agent].name);
                 }
@@ -257,7 +262,7 @@ impl AgentRig {
             let now = tai_now().as_nanos();
             if stop.load(Ordering::Relaxed) && !stopped {
                 stopped = true;
-                self.all(|_| Request::Stop)?;
+                self.all(|_| AgentRequest::Stop)?;
             }
             ensure!(
                 done || now < limit_ns,

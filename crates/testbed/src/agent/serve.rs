@@ -21,16 +21,16 @@ use sonde_sys::host::InterfaceFacts;
 use sonde_sys::netns;
 use sonde_wire::prefix::{Prefix, address_bits};
 
-use super::clock::{Answering, skew};
+use super::clock::{ClockResponder, skew};
 use super::protocol::{
-    Arm, Channel, DirectionEnd, EndRole, PROTOCOL, PortDescription, PortName, Reply, Request,
-    TrialEnd, TrialStatus,
+    AgentReply, AgentRequest, Channel, DirectionEnd, EndRole, PROTOCOL, PortDescription, PortName,
+    TrialEnd, TrialSpec, TrialStatus,
 };
 use super::{Event, Status};
 use crate::counters::{dropped, of_port};
 use crate::health::HealthWatch;
 use crate::tester::{
-    DirectionLoad, Expects, MTU_MAX, TesterPort, Watching, XdpReceivingEnd, XdpSendingEnd,
+    CountedTrial, DirectionLoad, Expects, MTU_MAX, TesterPort, XdpReceivingEnd, XdpSendingEnd,
     port_facts,
 };
 
@@ -149,7 +149,8 @@ impl Agent {
         SystemRandom::new()
             .fill(&mut key)
             .map_err(|_| anyhow!("the kernel gives no random numbers (getrandom)"))?;
-        let clock = Answering::start(local, key).context("cannot answer questions for the time")?;
+        let clock =
+            ClockResponder::start(local, key).context("cannot answer questions for the time")?;
         let mut session = Session {
             agent: self,
             sources: Vec::new(),
@@ -171,7 +172,7 @@ impl Agent {
     /// for what is unread when a connection is closed takes the answer with it.
     fn turn_away(&self, channel: &mut Channel<Wire>) -> Result<()> {
         let begin = Instant::now();
-        while channel.poll::<Request>()?.is_none() {
+        while channel.poll::<AgentRequest>()?.is_none() {
             ensure!(
                 begin.elapsed() < HANDSHAKE,
                 "it asked for nothing within {} s after its certificate: is it a controller?",
@@ -180,7 +181,7 @@ impl Agent {
         }
         let other = *self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let who = other.map_or("another controller".into(), |a| a.to_string());
-        Ok(channel.send(&Reply::Busy(who))?)
+        Ok(channel.send(&AgentReply::Busy(who))?)
     }
 }
 
@@ -272,14 +273,14 @@ impl Session<'_> {
     fn run(
         &mut self,
         channel: &mut Channel<Wire>,
-        clock: &Answering,
+        clock: &ClockResponder,
         clock_key: [u8; 32],
         stop: &AtomicBool,
     ) -> Result<()> {
         let mut heard = Instant::now();
         let mut greeted = false;
         while !stop.load(Ordering::Relaxed) {
-            let request = match channel.poll::<Request>() {
+            let request = match channel.poll::<AgentRequest>() {
                 Ok(Some(request)) => request,
                 Ok(None) if heard.elapsed() > IDLE => bail!("nothing heard for {IDLE:?}"),
                 Ok(None) => continue,
@@ -288,32 +289,36 @@ impl Session<'_> {
             };
             heard = Instant::now();
             let reply = match request {
-                Request::Hello { protocol: PROTOCOL, .. } => {
+                AgentRequest::Hello { protocol: PROTOCOL, .. } => {
                     greeted = true;
-                    Ok(Reply::Hello {
+                    Ok(AgentReply::Hello {
                         protocol: PROTOCOL,
                         version: env!("CARGO_PKG_VERSION").into(),
                         clock_port: clock.port,
                         clock_key,
                     })
                 }
-                Request::Hello { protocol, version } => Err(anyhow!(
+                AgentRequest::Hello { protocol, version } => Err(anyhow!(
                     "this agent is of version {} and speaks protocol {PROTOCOL}, the controller \
                      of version {version} speaks {protocol}; use the same Sonde on both",
                     env!("CARGO_PKG_VERSION")
                 )),
                 _ if !greeted => Err(anyhow!("the first request must be Hello")),
-                Request::Look { port } => describe(&port).map(Reply::Port),
-                Request::Open { secret, halves } => self.open(secret, halves).map(Reply::Opened),
-                Request::Arm(arm) => {
+                AgentRequest::Look { port } => describe(&port).map(AgentReply::Port),
+                AgentRequest::Open { secret, halves } => {
+                    self.open(secret, halves).map(AgentReply::Opened)
+                }
+                AgentRequest::Arm(arm) => {
                     self.trial(channel, &arm, stop)?;
                     heard = Instant::now();
                     continue;
                 }
-                Request::Stop => Ok(Reply::Done),
-                Request::Status | Request::End { .. } => Err(anyhow!("no trial is under way")),
+                AgentRequest::Stop => Ok(AgentReply::Done),
+                AgentRequest::Status | AgentRequest::End { .. } => {
+                    Err(anyhow!("no trial is under way"))
+                }
             };
-            channel.send(&reply.unwrap_or_else(|e| Reply::Failed(format!("{e:#}"))))?;
+            channel.send(&reply.unwrap_or_else(|e| AgentReply::Failed(format!("{e:#}"))))?;
         }
         Ok(())
     }
@@ -375,15 +380,20 @@ impl Session<'_> {
     }
 
     /// Runs a trial, from its preparation to its counters. An error ends the session.
-    fn trial(&mut self, channel: &mut Channel<Wire>, arm: &Arm, stop: &AtomicBool) -> Result<()> {
+    fn trial(
+        &mut self,
+        channel: &mut Channel<Wire>,
+        arm: &TrialSpec,
+        stop: &AtomicBool,
+    ) -> Result<()> {
         let prepared = prepare(&self.sources, &self.sinks, self.ways, self.secret, arm);
         let (sources, expected) = match prepared {
             Ok(prepared) => prepared,
-            Err(e) => return Ok(channel.send(&Reply::Failed(format!("{e:#}")))?),
+            Err(e) => return Ok(channel.send(&AgentReply::Failed(format!("{e:#}")))?),
         };
         // What this host calls the instant of the first frame.
         let start_ns = arm.start_ns - skew();
-        let mut sinks: Vec<(usize, Watching<'_>)> = self
+        let mut sinks: Vec<(usize, CountedTrial<'_>)> = self
             .sinks
             .iter_mut()
             .zip(&expected)
@@ -396,7 +406,7 @@ impl Session<'_> {
         let ports: Vec<TesterPort> = sources.iter().map(|(h, _)| tester_port(&h.port)).collect();
         let counted = counters(&self.ports);
         let watch = HealthWatch::start();
-        channel.send(&Reply::Done)?;
+        channel.send(&AgentReply::Done)?;
         channel.stream().sock.set_read_timeout(Some(TICK))?;
         let limit_ns = start_ns + 2 * arm.offer.duration_ns() + GRACE_NS;
         let senders = sources.len();
@@ -409,7 +419,7 @@ impl Session<'_> {
             let mut failed = None;
             let (mut heard, mut looked) = (Instant::now(), Instant::now());
             let sent = loop {
-                let request = channel.poll::<Request>()?;
+                let request = channel.poll::<AgentRequest>()?;
                 ensure!(
                     !stop.load(Ordering::Relaxed) && heard.elapsed() < SILENCE,
                     "the controller is gone in the middle of a trial"
@@ -434,7 +444,7 @@ impl Session<'_> {
                 let Some(request) = request else { continue };
                 heard = Instant::now();
                 let reply = match request {
-                    Request::Status => {
+                    AgentRequest::Status => {
                         let mut status = TrialStatus {
                             done: threads.iter().all(|t| t.is_finished()),
                             sent: vec![None; self.ways],
@@ -443,14 +453,14 @@ impl Session<'_> {
                         };
                         sources.iter().for_each(|(h, s)| status.sent[h.way] = Some(s.watch()));
                         sinks.iter().for_each(|(w, s)| status.received[*w] = Some(s.received()));
-                        Reply::Status(status)
+                        AgentReply::Status(status)
                     }
-                    Request::Stop => {
+                    AgentRequest::Stop => {
                         sources.iter().for_each(|(_, source)| source.stop());
-                        Reply::Done
+                        AgentReply::Done
                     }
-                    Request::End { sent } if sent.len() >= self.ways => break sent,
-                    _ => Reply::Failed("a trial is under way".into()),
+                    AgentRequest::End { sent } if sent.len() >= self.ways => break sent,
+                    _ => AgentReply::Failed("a trial is under way".into()),
                 };
                 channel.send(&reply)?;
             };
@@ -479,8 +489,8 @@ impl Session<'_> {
             ended.sinks[way] = Some(on_own_clock(sink.end(sent[way])));
         }
         let reply = match failed {
-            Some(e) => Reply::Failed(format!("{e:#}")),
-            None => Reply::Ended(ended),
+            Some(e) => AgentReply::Failed(format!("{e:#}")),
+            None => AgentReply::Ended(ended),
         };
         Ok(channel.send(&reply)?)
     }
@@ -503,7 +513,7 @@ fn prepare<'a>(
     sinks: &[(DirectionEnd, XdpReceivingEnd)],
     ways: usize,
     secret: [u64; 2],
-    arm: &Arm,
+    arm: &TrialSpec,
 ) -> Result<Prepared<'a>> {
     ensure!(ways > 0, "no port was opened");
     let offer = &arm.offer;

@@ -8,7 +8,7 @@ use sonde_run::change::{Change, restart};
 use sonde_run::error::SettingsError;
 
 use crate::expand::expand;
-use crate::plan::{Plan, TomlText};
+use crate::plan::{BenchPlan, TomlText};
 
 /// What is asked of a benchmark.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -23,7 +23,7 @@ pub struct Settings {
 impl Settings {
     /// What going over to `new` takes.
     pub fn change(&self, new: &Settings) -> Change {
-        match (self.plan.parse::<Plan>(), new.plan.parse::<Plan>()) {
+        match (self.plan.parse::<BenchPlan>(), new.plan.parse::<BenchPlan>()) {
             (Ok(old), Ok(plan)) if self.out == new.out => old.change(&plan),
             _ => restart(self, new),
         }
@@ -52,7 +52,8 @@ mod tests {
             out: "p.run".into(),
         };
         let plan = of("title = 'x'\n[[procedure]]\nkind = 'throughput'\n");
-        let same = of("# A comment.\ntitle = \"x\"\nseed = 1\n[[procedure]]\nkind = 'throughput'\n");
+        let same =
+            of("# A comment.\ntitle = \"x\"\nseed = 1\n[[procedure]]\nkind = 'throughput'\n");
         assert_eq!(plan.change(&same), Change::Same);
         let slower = of("title = 'x'\n[run]\nrest = '5s'\n[[procedure]]\nkind = 'throughput'\n");
         assert_eq!(

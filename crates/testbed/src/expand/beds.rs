@@ -14,13 +14,13 @@ use super::super::cases::{
 };
 use super::super::layers;
 use super::super::networks::{NETWORKS, port_networks, refuse_others_addresses};
-use super::super::plan::{DevicePlan, EngineName, Plan, PlanError, PortPlan, TomlText};
+use super::super::plan::{BenchPlan, DevicePlan, EngineName, PlanError, PortPlan, TomlText};
 use super::super::tester::{TesterPort, port_facts};
 
 /// Whether every device can be brought to every state.
 pub fn states(
     source: &TomlText,
-    plan: &Plan,
+    plan: &BenchPlan,
     devices: &[DeviceUnderTest],
 ) -> Result<(), PlanError> {
     let external = devices.iter().find(|d| d.kind == DeviceKind::External);
@@ -61,7 +61,7 @@ pub fn states(
     Ok(())
 }
 
-fn possible(plan: &Plan, devices: &[DeviceUnderTest], names: &[String]) -> Result<(), String> {
+fn possible(plan: &BenchPlan, devices: &[DeviceUnderTest], names: &[String]) -> Result<(), String> {
     for layer in names.iter().filter_map(|name| name.parse::<Layer>().ok()) {
         if layer.scope() == LayerScope::Host && !plan.bed.host_layers {
             return Err(format!(

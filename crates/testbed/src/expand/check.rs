@@ -4,13 +4,13 @@ use sonde_lab::device::DeviceSpec;
 use sonde_meter::load::Traffic;
 
 use super::super::cases::{Condition, DeviceKind, DeviceUnderTest, FRAME_BEYOND_IP};
-use super::super::plan::{DevicePlan, FrameSizes, Plan, PlanError, TomlText};
+use super::super::plan::{BenchPlan, DevicePlan, FrameSizes, PlanError, TomlText};
 use super::super::procedures::ProcedurePlan;
 
 /// What no engine can send.
 pub fn workload(
     source: &TomlText,
-    plan: &Plan,
+    plan: &BenchPlan,
     procedures: &[ProcedurePlan],
 ) -> Result<(), PlanError> {
     let w = &plan.workload;
@@ -115,7 +115,11 @@ pub fn workload(
 }
 
 /// The lab's routers have neither VLANs nor labels: they would drop every frame.
-pub fn tags(source: &TomlText, plan: &Plan, devices: &[DeviceUnderTest]) -> Result<(), PlanError> {
+pub fn tags(
+    source: &TomlText,
+    plan: &BenchPlan,
+    devices: &[DeviceUnderTest],
+) -> Result<(), PlanError> {
     let w = &plan.workload;
     let routes = |d: &&DeviceUnderTest| match &d.kind {
         DeviceKind::Lab(DeviceSpec::Loop) | DeviceKind::External => false,
@@ -139,7 +143,7 @@ pub fn tags(source: &TomlText, plan: &Plan, devices: &[DeviceUnderTest]) -> Resu
 /// listed.
 pub fn size(
     source: &TomlText,
-    plan: &Plan,
+    plan: &BenchPlan,
     devices: &[DeviceUnderTest],
     conditions: &[Condition],
     procedures: &[ProcedurePlan],
@@ -178,7 +182,7 @@ pub fn size(
 
 /// Frame sizes of the workload, and of procedures that have their own.
 fn all_frames<'a>(
-    plan: &'a Plan,
+    plan: &'a BenchPlan,
     procedures: &'a [ProcedurePlan],
 ) -> impl Iterator<Item = &'a FrameSizes> {
     let own = procedures.iter().filter_map(ProcedurePlan::frames).flatten();

@@ -9,7 +9,7 @@ use sonde_wire::{fcs, pcap};
 
 /// Frames in the memory that was given to them, of which none is asked for later.
 #[derive(Debug)]
-pub struct Ring {
+pub struct CaptureRing {
     memory: Box<[u8]>,
     kept: VecDeque<Kept>,
     /// Where the next frame is written, if there is room.
@@ -32,12 +32,12 @@ struct Kept {
     stamp: i64,
 }
 
-impl Ring {
+impl CaptureRing {
     /// For frames of which `snap` octets are kept at most.
     ///
     /// # Errors
     /// The memory cannot be had.
-    pub fn new(octets: usize, snap: usize, overwrite: bool) -> Result<Ring, String> {
+    pub fn new(octets: usize, snap: usize, overwrite: bool) -> Result<CaptureRing, String> {
         let (mut memory, mut kept) = (Vec::new(), VecDeque::new());
         memory
             .try_reserve_exact(octets)
@@ -45,7 +45,7 @@ impl Ring {
             .map_err(|_| format!("no memory for {} MiB of captured frames", octets >> 20))?;
         memory.resize(octets, 0);
         let memory = memory.into_boxed_slice();
-        Ok(Ring { memory, kept, next: 0, snap, overwrite, left_out: 0 })
+        Ok(CaptureRing { memory, kept, next: 0, snap, overwrite, left_out: 0 })
     }
 
     pub fn clear(&mut self) {
@@ -176,7 +176,7 @@ mod tests {
         /// Whatever comes, what is kept is what came last, whole and in its order.
         #[test]
         fn the_newest_are_kept(lengths in prop::collection::vec(60usize..400, 1..60)) {
-            let mut ring = Ring::new(1000, 300, true).unwrap();
+            let mut ring = CaptureRing::new(1000, 300, true).unwrap();
             for (i, &length) in lengths.iter().enumerate() {
                 ring.push(&frame(length, i as u8), i as i64);
             }
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn without_overwriting_the_first_stay() {
-        let mut ring = Ring::new(200, usize::MAX, false).unwrap();
+        let mut ring = CaptureRing::new(200, usize::MAX, false).unwrap();
         (0..5).for_each(|i| ring.push(&frame(60, i), i.into()));
         assert_eq!((ring.len(), ring.left_out, ring.kept[2].stamp), (3, 2, 2));
         ring.clear();
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn files_have_frames_with_their_fcs_and_stamps_in_utc() {
-        let mut ring = Ring::new(10_000, 100, true).unwrap();
+        let mut ring = CaptureRing::new(10_000, 100, true).unwrap();
         let second = 1_700_000_000_000_000_000;
         for (i, length) in [60, 98, 61].into_iter().enumerate() {
             ring.push(&frame(length, i as u8), second + i as i64);

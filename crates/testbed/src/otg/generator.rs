@@ -16,7 +16,7 @@ use sonde_server::otg::metrics::{
     FlowLatency, FlowMetric, FlowRates, PortMetric, Timestamps, TransmitState,
 };
 use sonde_server::otg::ports::CaptureRequest;
-use sonde_server::otg::{Problem, TrafficGenerator};
+use sonde_server::otg::{OtgBackend, Problem};
 use sonde_server::runs::RunRefusal;
 use sonde_sys::netns;
 use sonde_wire::signature::Secret;
@@ -26,9 +26,9 @@ use super::details::{self, FlowState};
 use super::devices::{self, EmulatedInterface, Presence};
 use super::flow::{FlowPlan, PortsView};
 use super::port::{FoundInterface, PortLocation, TestPort};
+use super::port_settings::{PortSettings, settings};
 use super::receiver::{self, FlowReceived};
 use super::sender;
-use super::setting::{PortSettings, settings};
 use super::way::Ways;
 
 /// A traffic generator on this host's ports.
@@ -101,7 +101,7 @@ impl OtgGenerator {
     }
 }
 
-impl TrafficGenerator for OtgGenerator {
+impl OtgBackend for OtgGenerator {
     fn configure(
         &self,
         config: Config,

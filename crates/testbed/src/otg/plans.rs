@@ -8,7 +8,7 @@ use sonde_wire::prefix::Prefix;
 
 use super::allowed::Allowed;
 use crate::expand::expand;
-use crate::plan::{Plan, PortPlan, TomlText};
+use crate::plan::{BenchPlan, PortPlan, TomlText};
 
 /// Reads and checks a plan.
 ///
@@ -28,7 +28,7 @@ pub fn may_be_run(source: &TomlText, allowed: &Allowed) -> Result<(), RunRefusal
 }
 
 /// Whether the plan asks for nothing but test traffic.
-fn may(plan: &Plan, allowed: &Allowed) -> Result<(), String> {
+fn may(plan: &BenchPlan, allowed: &Allowed) -> Result<(), String> {
     let no = |what: &str, why: &str| {
         Err(format!(
             "{what} is not for plans from the network: {why}; use 'sonde bench' on the host"
@@ -100,7 +100,7 @@ fn is_plain(name: &str) -> bool {
 }
 
 /// An upper bound, found without making a list of them.
-fn measurements_at_most(plan: &Plan) -> u64 {
+fn measurements_at_most(plan: &BenchPlan) -> u64 {
     let w = &plan.workload;
     let layers = plan.ablation.as_ref().map_or(0, |a| a.get_ref().layers.len());
     let states = plan.conditions.len().max(1 << layers.min(16));

@@ -17,7 +17,7 @@ use sonde_sys::netlink::{Link, Links};
 use sonde_sys::netns;
 use sonde_wire::signature::Secret;
 
-use super::capture::Ring;
+use super::capture::CaptureRing;
 use super::flow::FlowPlan;
 use super::receiver::{self, ReceiverReport};
 use super::sender::{self, SenderReport, Sent};
@@ -38,19 +38,19 @@ pub struct TestPort {
     /// By what it sends, where a flow leaves here, and by what it receives.
     pub engines: (Option<String>, String),
     /// Held until the threads have ended.
-    _settings: PortSettings,
+    _settings: AppliedSettings,
 }
 
 /// What a port keeps of what comes.
 struct Captured {
     /// `None`: the receiver is filling it.
-    ring: Option<Box<Ring>>,
+    ring: Option<Box<CaptureRing>>,
     format: CaptureFormat,
 }
 
 /// What was set on an interface; dropping it sets it back.
 #[derive(Default)]
-struct PortSettings {
+struct AppliedSettings {
     _mtu: Option<Mtu>,
 }
 
@@ -95,7 +95,7 @@ pub struct FoundInterface {
     pub speed_bps: Option<u64>,
     rx_queues: u32,
     links: Links,
-    settings: PortSettings,
+    settings: AppliedSettings,
 }
 
 impl PortLocation {
@@ -163,7 +163,7 @@ impl FoundInterface {
             let speed_bps = InterfaceFacts::read(&location.interface)?.speed_bps;
             let namespace = netns::identity().map_err(io)?;
             let location = location.clone();
-            let settings = PortSettings::default();
+            let settings = AppliedSettings::default();
             Ok(FoundInterface {
                 location,
                 namespace,
@@ -200,7 +200,7 @@ impl FoundInterface {
                 }
             }
         });
-        self.settings = PortSettings { _mtu: mtu };
+        self.settings = AppliedSettings { _mtu: mtu };
     }
 }
 
@@ -222,7 +222,7 @@ impl TestPort {
         let failed = |e: PortError| format!("port {name}: {e}");
         let capture = capture.map(|c| {
             let snap = c.packet_size.filter(|&n| n > 0).map_or(SNAP, |n| n.min(SNAP));
-            let ring = Ring::new(CAPTURE_OCTETS, snap as usize, c.overwrite);
+            let ring = CaptureRing::new(CAPTURE_OCTETS, snap as usize, c.overwrite);
             let ring = ring.map_err(|e| format!("port {name}: {e}"))?;
             Ok::<_, String>(Mutex::new(Captured { ring: Some(Box::new(ring)), format: c.format }))
         });

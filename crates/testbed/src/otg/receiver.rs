@@ -9,7 +9,7 @@ use sonde_sys::clock::tai_now;
 use sonde_wire::Time;
 use sonde_wire::signature::{self, Repr, Secret};
 
-use super::capture::Ring;
+use super::capture::CaptureRing;
 use super::devices::concerns_neighbours;
 use super::rates::RateMeter;
 
@@ -20,9 +20,9 @@ pub enum ReceiverCommand {
     /// Pass on what neighbours ask and answer, or no longer.
     Neighbours(Option<SyncSender<Vec<u8>>>, Sender<()>),
     /// Keep frames in this from now on.
-    Capture(Box<Ring>, Sender<()>),
+    Capture(Box<CaptureRing>, Sender<()>),
     /// Keep no further frame, and give back what was kept, if any was.
-    Captured(Sender<Option<Box<Ring>>>),
+    Captured(Sender<Option<Box<CaptureRing>>>),
     /// Report what has come.
     Report(Sender<ReceiverReport>),
 }
@@ -112,7 +112,7 @@ struct PortAnalyser {
     rate: RateMeter,
     /// Takes frames for the devices at this port.
     neighbours: Option<SyncSender<Vec<u8>>>,
-    capture: Option<Box<Ring>>,
+    capture: Option<Box<CaptureRing>>,
 }
 
 struct Incoming {

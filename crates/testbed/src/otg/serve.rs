@@ -12,7 +12,7 @@ use sonde_run::confined::Uses;
 use sonde_run::engine::Engine::{AfPacket, AfXdp};
 use sonde_run::error::RunError;
 use sonde_run::running::{Context, Ended, Latest, Running, SetOnDrop, Stop, records};
-use sonde_server::http::{self, Access, Router, Server};
+use sonde_server::http::{self, Authentication, Router, Server};
 use sonde_server::{otg, runs as plans};
 use sonde_sys::schedule::prefer_with_children;
 use sonde_wire::prefix::BENCHMARK_PREFIXES;
@@ -22,7 +22,7 @@ use super::{Allowed, OtgGenerator, PlanRuns, Settings, token};
 use crate::tls;
 
 /// A server of the model at work. What it measures is asked for over HTTP.
-pub type Serving = Running<Infallible, (), ()>;
+pub type ServingOtg = Running<Infallible, (), ()>;
 
 /// What a server starts from.
 #[derive(Clone, Debug)]
@@ -36,7 +36,7 @@ pub struct About {
 /// # Errors
 /// Settings that cannot be; certificates, a token or a folder that cannot be had; an address that
 /// cannot be listened on.
-pub fn start(settings: Settings, context: &Context) -> Result<(About, Serving), RunError> {
+pub fn start(settings: Settings, context: &Context) -> Result<(About, ServingOtg), RunError> {
     settings.check()?;
     let scheme = if settings.cert.is_some() { "https" } else { "http" };
     let (access, shown) = access(&settings)?;
@@ -95,14 +95,14 @@ fn serve(server: Server, routes: Router, asked: &Stop) -> io::Result<()> {
 }
 
 /// Who may come in, and what of it stands in the address that is shown.
-fn access(settings: &Settings) -> Result<(Access, String), RunError> {
+fn access(settings: &Settings) -> Result<(Authentication, String), RunError> {
     let ca = settings.ca.as_deref();
     let tls = match (&settings.cert, &settings.key) {
         (Some(cert), Some(key)) => Some(Arc::new(tls::server(cert, key, ca)?)),
         _ => None,
     };
     if let (Some(tls), Some(_)) = (&tls, ca) {
-        return Ok((Access::Certificates(tls.clone()), String::new()));
+        return Ok((Authentication::Certificates(tls.clone()), String::new()));
     }
     let token = token::of(settings.token_file.as_deref())?;
     // Who keeps it in a file need not see it in a log.
@@ -111,8 +111,8 @@ fn access(settings: &Settings) -> Result<(Access, String), RunError> {
         None => format!("sonde:{}@", token.text()),
     };
     let access = match tls {
-        Some(tls) => Access::TlsToken(tls, token),
-        None => Access::Token(token),
+        Some(tls) => Authentication::TlsToken(tls, token),
+        None => Authentication::Token(token),
     };
     Ok((access, shown))
 }

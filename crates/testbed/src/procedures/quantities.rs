@@ -111,10 +111,7 @@ impl ProcedurePlan {
                 let standard = LossRateConfig::default().step_percent;
                 let step = keys.step.unwrap_or(standard).clamp(1, 10) as usize;
                 let percents: Vec<u32> = (1..=100).rev().step_by(step).collect();
-                vec![labelled(
-                    &["loss_ratio", "forwarding_rate", "offered_load"],
-                    texts(&percents),
-                )]
+                vec![labelled(&["loss_ratio", "forwarding_rate", "offered_load"], texts(&percents))]
             }
             "back_to_back" => vec![plain(BACK_TO_BACK)],
             "system_recovery" => vec![plain(&["recovery_time"])],

@@ -12,8 +12,8 @@ use sonde_wire::prefix::Prefix;
 
 use crate::cases::PlannedCase;
 use crate::networks::{NETWORKS, TestNetwork};
-use crate::plan::{MacsName, Plan, PortsName};
-use crate::tester::{Branch, Copies, DirectionSpec, Expects, Mixed};
+use crate::plan::{BenchPlan, MacsName, PortsName};
+use crate::tester::{Branch, CopySpec, DirectionSpec, Expects, Mixed};
 
 /// A port of the tester, and what lies behind it as far as the device knows.
 #[derive(Clone, Debug)]
@@ -109,12 +109,12 @@ pub fn ways(
     ports: &[RigPort; 2],
     monitor: Option<&RigPort>,
     planned: &PlannedCase,
-    plan: &Plan,
+    plan: &BenchPlan,
     pattern: Pattern,
-) -> Result<(Vec<DirectionSpec>, Copies)> {
+) -> Result<(Vec<DirectionSpec>, CopySpec)> {
     let stations = |seed| MacRule::Random { seed };
     let mut forth = way(ports, 0, planned, plan)?;
-    let mut copies = Copies::default();
+    let mut copies = CopySpec::default();
     let mut expects = Expects::All;
     match pattern {
         Pattern::Plan => {
@@ -180,7 +180,7 @@ fn way(
     ports: &[RigPort; 2],
     from: usize,
     planned: &PlannedCase,
-    plan: &Plan,
+    plan: &BenchPlan,
 ) -> Result<DirectionSpec> {
     let (here, there) = (&ports[from], &ports[1 - from]);
     let w = &plan.workload;

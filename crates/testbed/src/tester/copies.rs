@@ -9,7 +9,7 @@ use sonde_wire::ethernet::Mac;
 
 /// What goes out beside the first direction of a tester, and where else it may arrive.
 #[derive(Clone, Debug, Default)]
-pub struct Copies {
+pub struct CopySpec {
     /// Frames of another class that share the first direction's stream.
     pub mixed: Option<Mixed>,
     /// Further ports at which its frames are looked for.

@@ -14,7 +14,7 @@ use super::TesterSpec;
 use super::bed::PortFacts;
 
 /// A thread a port. Dropping it ends them.
-pub(super) struct Answering {
+pub(super) struct NeighbourResponder {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
     ports: Vec<Arc<Port>>,
@@ -27,10 +27,10 @@ struct Port {
     tags: Vec<u8>,
 }
 
-impl Answering {
-    pub(super) fn start(spec: &TesterSpec, ports: &[PortFacts]) -> Result<Answering> {
+impl NeighbourResponder {
+    pub(super) fn start(spec: &TesterSpec, ports: &[PortFacts]) -> Result<NeighbourResponder> {
         let stop = Arc::new(AtomicBool::new(false));
-        let mut answering = Answering { stop, threads: Vec::new(), ports: Vec::new() };
+        let mut answering = NeighbourResponder { stop, threads: Vec::new(), ports: Vec::new() };
         for (i, (port, facts)) in spec.ports.iter().zip(ports).enumerate() {
             let neighbours = NeighbourAnswers::new(facts.mac, behind(spec, i));
             let open = || NeighbourSocket::open(&port.interface);
@@ -60,7 +60,7 @@ impl Answering {
     }
 }
 
-impl Drop for Answering {
+impl Drop for NeighbourResponder {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {

@@ -17,8 +17,8 @@ use sonde_wire::ethernet::Mac;
 use sonde_wire::signature::Secret;
 
 use super::bed::{PortFacts, Watch, refused_beyond};
-use super::copies::{Copies, CopyShare, Expects};
-use super::series::Series;
+use super::copies::{CopyShare, CopySpec, Expects};
+use super::series::QuantileSeries;
 use super::{
     DirectionLoad, LoadResult, SECOND, TesterPort, TesterSpec, TrialProgress, patiently,
     settle_sender,
@@ -68,7 +68,7 @@ impl Ports {
     pub(super) fn run(
         &mut self,
         spec: &TesterSpec,
-        copies: &Copies,
+        copies: &CopySpec,
         ports: &[PortFacts],
         loads: &[DirectionLoad],
         stop: &AtomicBool,
@@ -259,7 +259,7 @@ struct Received {
     analyser: LoadAnalyser,
     losses: LossLog,
     share: CopyShare,
-    series: Series,
+    series: QuantileSeries,
     stats: PortStats,
 }
 
@@ -311,7 +311,7 @@ fn receive(
     let slot_ns = load.slot_ns();
     let mut losses = LossLog::new(load.schedule.clone(), slot_ns);
     let counted = start.as_nanos() + load.schedule.counted_ns();
-    let mut series = Series::new(counted, slot_ns);
+    let mut series = QuantileSeries::new(counted, slot_ns);
     loop {
         // Read before the ring is: what came until then is still taken.
         let last = finish.load(Ordering::Relaxed);

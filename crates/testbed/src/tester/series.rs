@@ -5,7 +5,7 @@ use sonde_results::trial::SeriesPoint;
 
 /// Looks at the histogram of latencies as slots end. Who looks late gives a slot a few values
 /// of the next one: its median and 99th percentile, and nothing else.
-pub(super) struct Series {
+pub(super) struct QuantileSeries {
     slot_ns: i64,
     start_ns: i64,
     next: usize,
@@ -14,9 +14,15 @@ pub(super) struct Series {
     quantiles: Vec<[i64; 2]>,
 }
 
-impl Series {
-    pub(super) fn new(start_ns: i64, slot_ns: i64) -> Series {
-        Series { slot_ns, start_ns, next: 0, before: Hist::default(), quantiles: Vec::new() }
+impl QuantileSeries {
+    pub(super) fn new(start_ns: i64, slot_ns: i64) -> QuantileSeries {
+        QuantileSeries {
+            slot_ns,
+            start_ns,
+            next: 0,
+            before: Hist::default(),
+            quantiles: Vec::new(),
+        }
     }
 
     /// Whether a slot has ended that was not noted.
@@ -79,7 +85,7 @@ mod tests {
     #[test]
     fn a_slot_has_the_quantiles_of_its_own_values() {
         let mut all = Hist::default();
-        let mut series = Series::new(1_000, 100);
+        let mut series = QuantileSeries::new(1_000, 100);
         (0..99).for_each(|_| all.add(5_000));
         assert!(!series.due(1_099) && series.due(1_100));
         series.note(1_105, all.clone());

@@ -18,8 +18,8 @@ use sonde_sys::clock::tai_now;
 use sonde_sys::netns;
 
 use super::bed::{PortFacts, Watch, handed_on};
-use super::copies::{Copies, CopyShare, Expects};
-use super::series::Series;
+use super::copies::{CopyShare, CopySpec, Expects};
+use super::series::QuantileSeries;
 use super::{
     DirectionLoad, DirectionSpec, LoadResult, SECOND, TesterSpec, TrialProgress, patiently,
     settle_sender,
@@ -27,20 +27,20 @@ use super::{
 
 /// The analysers, one a direction and then one a branch of the first, attached to the ports
 /// where frames arrive.
-pub(super) struct Xdp {
+pub(super) struct XdpEngine {
     analysers: Vec<XdpAnalyser>,
     branches: Vec<Expects>,
     secret: [u64; 2],
     mode: String,
 }
 
-impl Xdp {
+impl XdpEngine {
     pub(super) fn open(
         spec: &TesterSpec,
-        copies: &Copies,
+        copies: &CopySpec,
         ports: &[PortFacts],
         secret: [u64; 2],
-    ) -> Result<Xdp> {
+    ) -> Result<XdpEngine> {
         let (mut analysers, mut modes) = (Vec::new(), Vec::new());
         let tagged = |way: &DirectionSpec| !way.traffic.tags.is_empty();
         let ways = spec.ways.iter().map(|way| (way.to, way.for_mac, tagged(way)));
@@ -66,7 +66,7 @@ impl Xdp {
         }
         let mode = format!("live frames; analyser in XDP: {}", modes.join(", "));
         let branches = copies.branches.iter().map(|branch| branch.expects).collect();
-        Ok(Xdp { analysers, branches, secret, mode })
+        Ok(XdpEngine { analysers, branches, secret, mode })
     }
 
     pub(super) fn mode(&self) -> &str {
@@ -263,7 +263,7 @@ struct Track<'a> {
     losses: LossLog,
     /// What has to arrive.
     share: CopyShare,
-    series: Series,
+    series: QuantileSeries,
     /// When the first counted frame was due.
     start_ns: i64,
 }
@@ -288,7 +288,7 @@ impl<'a> Track<'a> {
             length_change,
         });
         let losses = LossLog::new(schedule, slot_ns);
-        Track { analyser, losses, share, series: Series::new(start_ns, slot_ns), start_ns }
+        Track { analyser, losses, share, series: QuantileSeries::new(start_ns, slot_ns), start_ns }
     }
 
     /// Settles what is too long ago to arrive any more, and notes seconds that have passed.

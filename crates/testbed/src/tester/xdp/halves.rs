@@ -135,23 +135,23 @@ impl XdpReceivingEnd {
         length_change: i32,
         start_ns: i64,
         clock_offset_ns: i64,
-    ) -> Watching<'_> {
+    ) -> CountedTrial<'_> {
         let schedule = load.schedule.clone();
         self.analyser.set_clock_offset(clock_offset_ns);
         let share = load.share(expects);
         let track = Track::begin(&mut self.analyser, load, share, length_change, start_ns);
-        Watching { track, schedule, start_ns }
+        CountedTrial { track, schedule, start_ns }
     }
 }
 
 /// A trial that is being counted.
-pub struct Watching<'a> {
+pub struct CountedTrial<'a> {
     track: Track<'a>,
     schedule: LoadSchedule,
     start_ns: i64,
 }
 
-impl Watching<'_> {
+impl CountedTrial<'_> {
     /// To be called every few milliseconds. What was sent so far is not known here: what was
     /// due by now is.
     pub fn follow(&mut self, now_ns: i64) {

@@ -133,7 +133,10 @@ mod tests {
         // A hint: percentages are of it, and a warning says how the port runs.
         assert_eq!(all[1].speed(Some(10_000_000_000)), Some(1_000_000_000));
         let warnings = all[1].warnings("b", Some(10_000_000_000));
-        assert!(warnings[0].contains("media") && warnings[1].contains("promiscuous"), "{warnings:?}");
+        assert!(
+            warnings[0].contains("media") && warnings[1].contains("promiscuous"),
+            "{warnings:?}"
+        );
         assert!(warnings[2].contains("runs at 10000 Mbit/s"), "{warnings:?}");
         assert_eq!(all[1].warnings("b", Some(1_000_000_000)).len(), 2);
         assert_eq!(all[0].speed(Some(5)), Some(5));

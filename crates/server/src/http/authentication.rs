@@ -1,4 +1,4 @@
-//! Who may order anything.
+//! How a client authenticates: by a token or a certificate.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,9 +7,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hyper::header::{AUTHORIZATION, HeaderMap};
 
-/// What a client has to show.
+/// What a client has to present.
 #[derive(Clone)]
-pub enum Access {
+pub enum Authentication {
     /// A token, over plain HTTP: for loopback addresses, where nobody listens between.
     Token(Token),
     /// A token, over TLS.
@@ -18,18 +18,18 @@ pub enum Access {
     Certificates(Arc<rustls::ServerConfig>),
 }
 
-impl Access {
+impl Authentication {
     pub(super) fn tls(&self) -> Option<&Arc<rustls::ServerConfig>> {
         match self {
-            Access::Token(_) => None,
-            Access::TlsToken(tls, _) | Access::Certificates(tls) => Some(tls),
+            Authentication::Token(_) => None,
+            Authentication::TlsToken(tls, _) | Authentication::Certificates(tls) => Some(tls),
         }
     }
 
     pub(super) fn token(&self) -> Option<&Token> {
         match self {
-            Access::Token(token) | Access::TlsToken(_, token) => Some(token),
-            Access::Certificates(_) => None,
+            Authentication::Token(token) | Authentication::TlsToken(_, token) => Some(token),
+            Authentication::Certificates(_) => None,
         }
     }
 }
