@@ -14,6 +14,7 @@ use sonde_sys::cpu_time::{CpuTime, TaskTime, is_real_time};
 use sonde_sys::schedule::{pin_to_cpu, prefer_this_thread};
 
 use super::health::oversleeping;
+use super::thread::join_logged;
 
 /// Watches from [`DeviceWatch::start`] to [`DeviceWatch::end`].
 pub struct DeviceWatch {
@@ -85,7 +86,7 @@ impl DeviceWatch {
         self.stop.store(true, Ordering::Relaxed);
         let mut pauses = Hist::default();
         for sleeper in self.sleepers.drain(..) {
-            pauses.merge(&sleeper.join().unwrap_or_default());
+            pauses.merge(&join_logged(sleeper).unwrap_or_default());
         }
         let ns = |a: Duration, b: Duration| a.saturating_sub(b).as_nanos() as i64;
         let own = ns(after.device.run, before.device.run) + ns(after.ours, before.ours);

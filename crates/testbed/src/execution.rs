@@ -37,7 +37,7 @@ use super::{checks, layers, outcome};
 pub fn start(settings: Settings, context: &Context) -> Result<(About, Benchmarking), RunError> {
     let expanded = expand(&settings.plan)?;
     let head = head(&settings.plan, &expanded, &context.invocation);
-    let (store, run) = Store::open(&settings.out, head).map_err(RunError::settings)?;
+    let (store, run) = Store::open(&settings.out, head)?;
     let planned = expanded.cases.len();
     let mut execution = Execution {
         expanded: Arc::new(expanded),

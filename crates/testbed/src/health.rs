@@ -9,6 +9,8 @@ use sonde_results::Hist;
 use sonde_results::trial::TrialHealth;
 use sonde_sys::usage::Usage;
 
+use super::thread::join_logged;
+
 /// Watches from [`HealthWatch::start`] to [`HealthWatch::end`].
 pub struct HealthWatch {
     before: Usage,
@@ -32,7 +34,7 @@ impl HealthWatch {
     pub fn end(mut self) -> TrialHealth {
         let after = Usage::read();
         self.stop.store(true, Ordering::Relaxed);
-        let pauses = self.sleeper.take().and_then(|s| s.join().ok()).unwrap_or_default();
+        let pauses = self.sleeper.take().and_then(join_logged).unwrap_or_default();
         let before = self.before;
         let ns = |a: Duration, b: Duration| a.saturating_sub(b).as_nanos() as i64;
         TrialHealth {

@@ -1,7 +1,8 @@
-//! Benchmarks of devices (RFC 2544 and its successors). The order of reading: `plan` what was
-//! typed, `expand` what it comes to, `execution` how all are measured, `runner` how one is made,
-//! `rig` on which bed, `tester` by which ports. `agent` lends ports to a controller elsewhere,
-//! `otg` obeys clients of the Open Traffic Generator model.
+//! Benchmarks of devices (RFC 2544 and its successors).
+//!
+//! `plan` is what was typed, and `expand` makes cases of it. `execution` measures all of them,
+//! `runner` one of them, on the bed of `rig`, by the ports of `tester`. `agent` lends ports to a
+//! controller elsewhere. `otg` obeys clients of the Open Traffic Generator model.
 #![forbid(unsafe_code)]
 
 pub mod agent;
@@ -27,4 +28,5 @@ mod rig;
 pub mod runner;
 pub mod store;
 pub mod tester;
+mod thread;
 pub mod tls;

@@ -75,8 +75,8 @@ pub fn port_networks(name: &str, plan: &PortPlan) -> Result<Vec<TestNetwork>> {
         let parts = text.split_once('/').and_then(|(address, bits)| {
             Some(Prefix { address: address.parse().ok()?, bits: bits.parse().ok()? })
         });
-        let most = |p: &Prefix| if p.address.is_ipv4() { 32 } else { 128 };
-        let prefix = parts.filter(|p| p.bits <= most(p));
+        // Unlike a prefix it may have bits set behind its length: it is a port's own address.
+        let prefix = parts.filter(|p: &Prefix| p.is_valid());
         let prefix = prefix
             .with_context(|| format!("port {name}: '{text}' is no address; write 198.18.0.2/24"))?;
         Ok(TestNetwork::of_port(prefix))

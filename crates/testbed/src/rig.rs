@@ -261,7 +261,7 @@ impl DeviceRig<'_> {
 }
 
 impl Rig for DeviceRig<'_> {
-    fn offer(&mut self, offer: &Offer, stop: &AtomicBool) -> Result<TrialOutcome> {
+    fn offer(&mut self, offer: &Offer, stop: &AtomicBool) -> Result<TrialOutcome, RunError> {
         self.aim(offer.pattern)?;
         let flows = offer.flows.unwrap_or(self.planned.case.flows);
         let warmed = Warmed::new(offer, self.plan.run.warm_up.0, flows);
@@ -291,16 +291,15 @@ impl Rig for DeviceRig<'_> {
             let outcome = match tester {
                 AnyTester::Here(tester) => {
                     announce(tai_now());
-                    let ran = tester.run(offer, stop, &mut |_| {}).map(|o| TrialOutcome {
+                    tester.run(offer, stop, &mut |_| {}).map(|o| TrialOutcome {
                         directions: o.directions,
                         ledger: o.counters,
                         health: TrialHealth::default(),
                         failed: o.down,
-                    });
-                    ran.map_err(anyhow::Error::from)
+                    })
                 }
                 AnyTester::Apart(rig) => {
-                    rig.offer_from(offer, stop, |ns| announce(Time::from_nanos(ns)))
+                    Ok(rig.offer_from(offer, stop, |ns| announce(Time::from_nanos(ns))))
                 }
             };
             (

@@ -25,7 +25,7 @@ pub trait Rig {
     ///
     /// # Errors
     /// What no further try can mend: no such port, no privilege.
-    fn offer(&mut self, offer: &Offer, stop: &AtomicBool) -> Result<TrialOutcome>;
+    fn offer(&mut self, offer: &Offer, stop: &AtomicBool) -> Result<TrialOutcome, RunError>;
 
     /// What casts doubt on all that this rig measures.
     fn caveats(&self) -> CaveatSet;
@@ -289,7 +289,7 @@ mod tests {
     }
 
     impl Rig for Simulated {
-        fn offer(&mut self, offer: &Offer, _: &AtomicBool) -> Result<TrialOutcome> {
+        fn offer(&mut self, offer: &Offer, _: &AtomicBool) -> Result<TrialOutcome, RunError> {
             self.offered += 1;
             if self.stop_at == Some(self.offered) {
                 self.stop.store(true, Ordering::Relaxed);
@@ -470,7 +470,11 @@ mod tests {
     fn an_agent_that_was_lost_is_waited_for_at_the_next_start() {
         struct Lost(Simulated, u32);
         impl Rig for Lost {
-            fn offer(&mut self, offer: &Offer, stop: &AtomicBool) -> Result<TrialOutcome> {
+            fn offer(
+                &mut self,
+                offer: &Offer,
+                stop: &AtomicBool,
+            ) -> Result<TrialOutcome, RunError> {
                 let outcome = self.0.offer(offer, stop)?;
                 let failed = (self.0.offered > self.1).then(|| "agent x is lost".to_owned());
                 Ok(TrialOutcome { failed, ..outcome })

@@ -53,7 +53,11 @@ impl Store {
     /// # Errors
     /// A folder that holds another plan's run, or something else; a run that another
     /// process is adding to; anything that the file system refuses.
-    pub fn open(folder: &Path, head: BenchRun) -> Result<(Store, BenchRun)> {
+    pub fn open(folder: &Path, head: BenchRun) -> Result<(Store, BenchRun), RunError> {
+        Self::open_or_make(folder, head).map_err(RunError::Settings)
+    }
+
+    fn open_or_make(folder: &Path, head: BenchRun) -> Result<(Store, BenchRun)> {
         fs::create_dir_all(folder)
             .with_context(|| format!("cannot make the folder {}", folder.display()))?;
         let head_file = folder.join(HEAD);

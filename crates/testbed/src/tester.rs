@@ -17,7 +17,7 @@ use std::thread::available_parallelism;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use sonde_meter::load::{HeaderTemplate, LoadSchedule, Traffic, fill_streams, headers};
+use sonde_meter::load::{HeaderTemplate, LoadError, LoadSchedule, Traffic, fill_streams, headers};
 use sonde_results::trial::{Direction, LedgerEntry, Offer, Pattern};
 use sonde_run::error::RunError;
 use sonde_sys::clock::tai_now;
@@ -289,7 +289,7 @@ impl DirectionLoad {
         offer: &Offer,
         tag: u8,
         mtu: u32,
-    ) -> Result<DirectionLoad> {
+    ) -> Result<DirectionLoad, LoadError> {
         let (mut traffic, mut mixed) = (traffic.clone(), mixed.cloned());
         if let Some(flows) = offer.flows {
             // Groups are the second class's, where there are two.
@@ -335,10 +335,10 @@ impl DirectionLoad {
     }
 
     /// The headers of all flows.
-    fn headers(&self) -> Result<Vec<HeaderTemplate>> {
+    fn headers(&self) -> Result<Vec<HeaderTemplate>, LoadError> {
         match &self.mixed {
             Some((classes, second)) => classes.headers(&self.traffic, second),
-            None => Ok(headers(&self.traffic)?),
+            None => headers(&self.traffic),
         }
     }
 

@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 use ring::hmac;
 use sonde_sys::clock::tai_now;
 
+use crate::thread::join_logged;
+
 /// The offset of another clock from ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockOffset {
@@ -196,7 +198,7 @@ impl Drop for ClockResponder {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+            join_logged(thread);
         }
     }
 }

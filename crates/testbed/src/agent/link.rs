@@ -1,6 +1,6 @@
 //! A controller's connection to an agent.
 
-use std::fmt;
+use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow, bail};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
+use sonde_run::error::RunError;
 use sonde_sys::stream::connect_tcp;
 
 use super::clock::{ClockOffset, ask};
@@ -21,6 +22,37 @@ pub struct AgentAddress {
     pub name: String,
     /// "HOST:PORT"; the agent's certificate carries HOST.
     pub address: String,
+}
+
+/// Why an agent does not do what a controller asks. Each text has the agent's name.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// There is no connection: its address, a certificate, or the versions are in the way.
+    #[error("agent {agent}: {cause:#}")]
+    Unreachable { agent: String, cause: anyhow::Error },
+    #[error("agent {agent}: busy: {controller} has its ports")]
+    Busy { agent: String, controller: String },
+    #[error("agent {agent}: {why}")]
+    Refused { agent: String, why: String },
+    /// The connection broke, or what came by it is no message.
+    #[error("agent {agent} is lost: {cause}")]
+    Lost { agent: String, cause: io::Error },
+    /// No answer within 10 s.
+    #[error("agent {agent} is lost: it does not answer; its own output says more")]
+    Silent { agent: String },
+    /// An answer to another request than the one that was made.
+    #[error(
+        "agent {agent} answers something else than was asked; has it the same version of sonde?"
+    )]
+    UnexpectedReply { agent: String },
+    #[error("agent {agent}: its clock cannot be compared with this host's: {cause}")]
+    Clock { agent: String, cause: io::Error },
+}
+
+impl From<AgentError> for RunError {
+    fn from(error: AgentError) -> RunError {
+        RunError::Host(error.into())
+    }
 }
 
 /// A connection to an agent.
@@ -43,21 +75,22 @@ impl AgentLink {
         tls: &Arc<ClientConfig>,
         busy: Duration,
         stop: &AtomicBool,
-    ) -> Result<AgentLink> {
+    ) -> Result<AgentLink, AgentError> {
         let (begin, mut warned) = (Instant::now(), false);
+        let name = || agent.name.clone();
         loop {
-            let busy_by = match Self::try_connect(agent, tls) {
+            let taken = match Self::try_connect(agent, tls) {
                 Ok(Greeting::Link(link)) => return Ok(*link),
-                Ok(Greeting::Busy(who)) => Busy(who),
-                Err(e) => return Err(e.context(format!("agent {}", agent.name))),
+                Ok(Greeting::Busy(controller)) => AgentError::Busy { agent: name(), controller },
+                Err(cause) => return Err(AgentError::Unreachable { agent: name(), cause }),
             };
             if begin.elapsed() >= busy || stop.load(Ordering::Relaxed) {
-                bail!("agent {}: {busy_by}", agent.name);
+                return Err(taken);
             }
             if !warned {
                 warned = true;
                 let seconds = busy.as_secs();
-                tracing::warn!("agent {}: {busy_by}; waiting up to {seconds} s", agent.name);
+                tracing::warn!("{taken}; waiting up to {seconds} s");
             }
             std::thread::sleep(AGAIN);
         }
@@ -139,7 +172,7 @@ impl AgentLink {
     ///
     /// # Errors
     /// No such port; no such agent any more.
-    pub fn look(&mut self, port: &PortName) -> Result<PortDescription> {
+    pub fn look(&mut self, port: &PortName) -> Result<PortDescription, AgentError> {
         match self.request(&AgentRequest::Look { port: port.clone() })? {
             AgentReply::Port(description) => Ok(description),
             _ => Err(self.strange()),
@@ -150,7 +183,7 @@ impl AgentLink {
     ///
     /// # Errors
     /// The agent is lost, or says why not.
-    pub fn request(&mut self, request: &AgentRequest) -> Result<AgentReply> {
+    pub fn request(&mut self, request: &AgentRequest) -> Result<AgentReply, AgentError> {
         self.send(request)?;
         self.reply()
     }
@@ -159,26 +192,27 @@ impl AgentLink {
     ///
     /// # Errors
     /// The agent is lost.
-    pub fn send(&mut self, request: &AgentRequest) -> Result<()> {
-        self.channel.send(request).with_context(|| format!("agent {} is lost", self.name))
+    pub fn send(&mut self, request: &AgentRequest) -> Result<(), AgentError> {
+        let sent = self.channel.send(request);
+        sent.map_err(|cause| AgentError::Lost { agent: self.name.clone(), cause })
     }
 
     /// The answer to what was asked last.
     ///
     /// # Errors
     /// The agent is lost, or says why not.
-    pub fn reply(&mut self) -> Result<AgentReply> {
+    pub fn reply(&mut self) -> Result<AgentReply, AgentError> {
         let begin = Instant::now();
+        let agent = || self.name.clone();
         loop {
             match self.channel.poll() {
-                Ok(Some(AgentReply::Failed(why))) => bail!("agent {}: {why}", self.name),
+                Ok(Some(AgentReply::Failed(why))) => {
+                    return Err(AgentError::Refused { agent: agent(), why });
+                }
                 Ok(Some(reply)) => return Ok(reply),
                 Ok(None) if begin.elapsed() < PATIENCE => {}
-                Ok(None) => bail!(
-                    "agent {} is lost: it does not answer; its own output says more",
-                    self.name
-                ),
-                Err(e) => return Err(anyhow!(e).context(format!("agent {} is lost", self.name))),
+                Ok(None) => return Err(AgentError::Silent { agent: agent() }),
+                Err(cause) => return Err(AgentError::Lost { agent: agent(), cause }),
             }
         }
     }
@@ -187,18 +221,14 @@ impl AgentLink {
     ///
     /// # Errors
     /// It does not answer them.
-    pub fn offset(&self, times: u32) -> Result<ClockOffset> {
-        ask(self.clock, &self.clock_key, times).with_context(|| {
-            format!("agent {}: its clock cannot be compared with this host's", self.name)
-        })
+    pub fn offset(&self, times: u32) -> Result<ClockOffset, AgentError> {
+        let asked = ask(self.clock, &self.clock_key, times);
+        asked.map_err(|cause| AgentError::Clock { agent: self.name.clone(), cause })
     }
 
     /// The error for an answer of another kind.
-    pub fn strange(&self) -> anyhow::Error {
-        anyhow!(
-            "agent {} answers something else than was asked; has it the same version of sonde?",
-            self.name
-        )
+    pub fn strange(&self) -> AgentError {
+        AgentError::UnexpectedReply { agent: self.name.clone() }
     }
 }
 
@@ -207,15 +237,6 @@ enum Greeting {
     Link(Box<AgentLink>),
     /// Who has its ports.
     Busy(String),
-}
-
-/// Why an agent does not take us: who has its ports.
-struct Busy(String);
-
-impl fmt::Display for Busy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "busy: {} has its ports", self.0)
-    }
 }
 
 /// An agent that does not want a certificate says so only when something is sent.

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::anyhow;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use rustls::ClientConfig;
+use sonde_run::error::RunError;
 
 use super::link::{AgentAddress, AgentLink, BUSY};
 use super::protocol::{PortDescription, PortName};
@@ -28,25 +29,26 @@ impl Remote {
     /// # Errors
     /// Ports here and there, an agent that the plan does not name, certificates that cannot be
     /// read.
-    pub fn of(plan: &BenchPlan, device: &DevicePlan) -> Result<Option<Remote>> {
+    pub fn of(plan: &BenchPlan, device: &DevicePlan) -> Result<Option<Remote>, RunError> {
+        let wrong = |why: String| RunError::Settings(anyhow!(why));
         if device.ports.values().all(|port| port.agent.is_none()) {
             return Ok(None);
         }
         let mut agents: Vec<AgentAddress> = Vec::new();
         for (port, PortPlan { agent, .. }) in &device.ports {
-            let name = agent.as_ref().with_context(|| {
-                format!("port {port}: all ports of a device are on agents, or none is")
+            let name = agent.as_ref().ok_or_else(|| {
+                wrong(format!("port {port}: all ports of a device are on agents, or none is"))
             })?;
-            let known = plan.agents.iter().find(|a| a.name == *name).with_context(|| {
-                format!("port {port}: add [[agent]] with name = '{name}' and its address")
+            let known = plan.agents.iter().find(|a| a.name == *name).ok_or_else(|| {
+                wrong(format!("port {port}: add [[agent]] with name = '{name}' and its address"))
             })?;
             if agents.iter().all(|a| a.name != *name) {
                 agents.push(AgentAddress { name: name.clone(), address: known.address.clone() });
             }
         }
-        let own = plan.controller.as_ref().context(
-            "agents need [controller] with cert, key and ca; see 'sonde agent cert --help'",
-        )?;
+        let missing =
+            "agents need [controller] with cert, key and ca; see 'sonde agent cert --help'";
+        let own = plan.controller.as_ref().ok_or_else(|| wrong(missing.into()))?;
         let tls = Arc::new(tls::client(&own.cert, &own.key, &own.ca)?);
         tls::fit(&own.cert, &own.ca, Role::Controller, SystemTime::now())?;
         Ok(Some(Remote { agents, tls }))
@@ -56,10 +58,10 @@ impl Remote {
     ///
     /// # Errors
     /// No such agent or port.
-    pub fn look(&self, name: &str, plan: &PortPlan) -> Result<PortDescription> {
+    pub fn look(&self, name: &str, plan: &PortPlan) -> Result<PortDescription, RunError> {
         let agent = &self.agents[self.index(plan)?];
-        AgentLink::connect(agent, &self.tls, BUSY, &AtomicBool::new(false))?
-            .look(&port_name(name, plan))
+        let mut link = AgentLink::connect(agent, &self.tls, BUSY, &AtomicBool::new(false))?;
+        Ok(link.look(&port_name(name, plan))?)
     }
 
     /// A rig of these ports, by their names in the plan.
@@ -73,16 +75,19 @@ impl Remote {
         ways: Vec<DirectionSpec>,
         copies: CopySpec,
         drain: Duration,
-    ) -> Result<AgentRig> {
+    ) -> Result<AgentRig, RunError> {
         let mut ports = Vec::new();
         for name in names {
-            let plan =
-                device.ports.get(name).with_context(|| format!("there is no port {name}"))?;
+            let plan = device
+                .ports
+                .get(name)
+                .ok_or_else(|| RunError::Settings(anyhow!("there is no port {name}")))?;
             ports.push((self.index(plan)?, port_name(name, plan)));
         }
         let mut secret = [0; 16];
-        let drawn = SystemRandom::new().fill(&mut secret);
-        ensure!(drawn.is_ok(), "the kernel gives no random numbers (getrandom)");
+        SystemRandom::new()
+            .fill(&mut secret)
+            .map_err(|_| anyhow!("the kernel gives no random numbers (getrandom)"))?;
         let secret = u128::from_ne_bytes(secret);
         AgentRig::open(AgentRigSpec {
             agents: self.agents.clone(),
@@ -102,9 +107,9 @@ impl Remote {
         format!("live frames; analysers in XDP; on agents {}", names.join(", "))
     }
 
-    fn index(&self, plan: &PortPlan) -> Result<usize> {
+    fn index(&self, plan: &PortPlan) -> Result<usize, RunError> {
         let index = self.agents.iter().position(|a| Some(&a.name) == plan.agent.as_ref());
-        index.context("a port of no agent")
+        index.ok_or_else(|| RunError::Settings(anyhow!("a port of no agent")))
     }
 }
 

@@ -13,6 +13,7 @@ use rustls::ClientConfig;
 use sonde_meter::load::LoadSchedule;
 use sonde_results::caveat::{Caveat, CaveatSet};
 use sonde_results::trial::{Direction, Offer, TrialHealth};
+use sonde_run::error::RunError;
 use sonde_sys::clock::tai_now;
 use sonde_wire::ethernet::Mac;
 
@@ -58,7 +59,7 @@ impl AgentRig {
     ///
     /// # Errors
     /// Whatever is in the way, with the agent's name.
-    pub fn open(spec: AgentRigSpec) -> Result<AgentRig> {
+    pub fn open(spec: AgentRigSpec) -> Result<AgentRig, RunError> {
         let whole = spec.ways.iter().enumerate().map(|(way, w)| Arrival {
             way,
             to: w.to,
@@ -70,10 +71,9 @@ impl AgentRig {
         let arrivals: Vec<Arrival> = whole.chain(spec.copies.branches.iter().map(branch)).collect();
         for arrival in &arrivals {
             let from = spec.ways.get(arrival.way).map_or(usize::MAX, |way| way.from);
-            ensure!(
-                [from, arrival.to].iter().all(|port| *port < spec.ports.len()),
-                "a direction needs two ports"
-            );
+            if [from, arrival.to].iter().any(|port| *port >= spec.ports.len()) {
+                return Err(RunError::Settings(anyhow!("a direction needs two ports")));
+            }
         }
         let links = spec.agents.iter().map(|_| None).collect();
         let mut rig = AgentRig { spec, arrivals, links, tag: 0 };
@@ -91,7 +91,7 @@ impl AgentRig {
                     AgentRequest::Open { secret: self.spec.secret, halves: self.halves(agent) };
                 match link.request(&open)? {
                     AgentReply::Opened(_) => {}
-                    _ => return Err(link.strange()),
+                    _ => return Err(link.strange().into()),
                 }
                 self.links[agent] = Some(link);
             }
@@ -144,31 +144,28 @@ impl AgentRig {
         for agent in 0..self.links.len() {
             self.link(agent)?.send(&request(agent))?;
         }
-        (0..self.links.len()).map(|agent| self.link(agent)?.reply()).collect()
+        (0..self.links.len()).map(|agent| Ok(self.link(agent)?.reply()?)).collect()
     }
 
     fn offsets(&mut self, times: u32) -> Result<Vec<ClockOffset>> {
-        (0..self.links.len()).map(|agent| self.link(agent)?.offset(times)).collect()
+        (0..self.links.len()).map(|agent| Ok(self.link(agent)?.offset(times)?)).collect()
     }
 
     /// [`Rig::offer`], which calls `begins` with when the first frame is due (ns TAI of this host)
-    /// as soon as that is agreed upon.
-    ///
-    /// # Errors
-    /// As for [`Rig::offer`].
+    /// as soon as that is agreed upon. What fails is in the outcome: a further try may mend it.
     pub fn offer_from(
         &mut self,
         offer: &Offer,
         stop: &AtomicBool,
         begins: impl FnOnce(i64),
-    ) -> Result<TrialOutcome> {
+    ) -> TrialOutcome {
         match self.trial(offer, stop, begins) {
-            Ok(outcome) => Ok(outcome),
+            Ok(outcome) => outcome,
             Err(e) => {
                 // In the middle of a trial nobody knows what the others still do: all agents
                 // are left, which stops them, and found again at the next try.
                 self.links.iter_mut().for_each(|link| *link = None);
-                Ok(TrialOutcome { failed: Some(format!("{e:#}")), ..TrialOutcome::default() })
+                TrialOutcome { failed: Some(format!("{e:#}")), ..TrialOutcome::default() }
             }
         }
     }
@@ -222,7 +219,7 @@ impl AgentRig {
         {
             match reply {
                 AgentReply::Ended(end) => ended.push(end),
-                _ => return Err(self.link(agent)?.strange()),
+                _ => return Err(self.link(agent)?.strange().into()),
             }
         }
         let after = self.offsets(QUESTIONS)?;
@@ -250,7 +247,7 @@ impl AgentRig {
             let mut done = true;
             for (agent, reply) in self.all(|_| AgentRequest::Status)?.into_iter().enumerate() {
                 let AgentReply::Status(status) = reply else {
-                    return Err(self.link(agent)?.strange());
+                    return Err(self.link(agent)?.strange().into());
                 };
                 if let Some(why) = &status.failed {
                     bail!("agent {}: {why}", self.spec.agents[agent].name);
@@ -341,8 +338,8 @@ impl AgentRig {
 }
 
 impl Rig for AgentRig {
-    fn offer(&mut self, offer: &Offer, stop: &AtomicBool) -> Result<TrialOutcome> {
-        self.offer_from(offer, stop, |_| {})
+    fn offer(&mut self, offer: &Offer, stop: &AtomicBool) -> Result<TrialOutcome, RunError> {
+        Ok(self.offer_from(offer, stop, |_| {}))
     }
 
     fn caveats(&self) -> CaveatSet {

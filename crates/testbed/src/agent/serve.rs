@@ -469,9 +469,10 @@ impl Session<'_> {
                 let ran = thread.join().unwrap_or_else(|_| {
                     Err(anyhow!(
                         "a generator's thread failed; please report what the agent printed"
-                    ))
+                    )
+                    .into())
                 });
-                failed = failed.or(ran.err());
+                failed = failed.or(ran.err().map(anyhow::Error::from));
             }
             Ok((sent, failed))
         })?;
@@ -565,7 +566,7 @@ fn groups() -> [Prefix; 2] {
 /// ended.
 struct StopAll<'a, 'h, 't>(
     &'a [(&'h DirectionEnd, XdpSendingEnd)],
-    &'a [ScopedJoinHandle<'t, Result<()>>],
+    &'a [ScopedJoinHandle<'t, Result<(), RunError>>],
 );
 
 impl Drop for StopAll<'_, '_, '_> {

@@ -19,6 +19,7 @@ use sonde_wire::ethernet::Mac;
 use sonde_wire::prefix::{Prefix, address_bits};
 
 use super::allowed::Allowed;
+use crate::thread::join_logged;
 
 /// An address of a device, at a port.
 #[derive(Clone, Debug)]
@@ -255,7 +256,7 @@ impl Presence {
 impl Drop for Presence {
     fn drop(&mut self) {
         if let Some(thread) = self.0.take() {
-            let _ = thread.join(); // a panic there has been reported
+            join_logged(thread);
         }
     }
 }

@@ -22,6 +22,7 @@ use super::flow::FlowPlan;
 use super::receiver::{self, ReceiverReport};
 use super::sender::{self, SenderReport, Sent};
 use crate::tester::RING;
+use crate::thread::{ThreadPanicked, join_logged};
 
 /// A port with its threads. Dropping it ends them.
 pub struct TestPort {
@@ -412,7 +413,12 @@ impl<O: Send + 'static> Worker<O> {
     /// The thread has ended, or does not answer.
     pub fn ask<T>(&self, order: impl FnOnce(mpsc::Sender<T>) -> O) -> Result<T, Problem> {
         let (to, answer) = mpsc::channel();
-        let gone = || Problem::Internal("a port's thread has ended; configure again".into());
+        // It ends by itself only by a panic.
+        let gone = || {
+            let why = self.thread.as_ref().map(ThreadPanicked::of);
+            let why = why.map_or("a port's thread has ended".into(), |why| why.to_string());
+            Problem::Internal(format!("{why}; configure again"))
+        };
         let orders = self.orders.as_ref().ok_or_else(gone)?;
         orders.send(order(to)).map_err(|_| gone())?;
         answer.recv_timeout(PATIENCE).map_err(|e| match e {
@@ -430,7 +436,7 @@ impl<O> Drop for Worker<O> {
         // Without anybody who gives orders it ends.
         self.orders = None;
         if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+            join_logged(thread);
         }
     }
 }
@@ -493,6 +499,22 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_that_panics_is_named_in_the_answer() {
+        let worker: Worker<mpsc::Sender<()>> = Worker::start("sonde-rx-test", |orders| {
+            let _ = orders.recv();
+            panic!("as this test wants it");
+        })
+        .unwrap();
+        // The first order panics the thread, and the second finds it gone.
+        for _ in 0..2 {
+            match worker.ask(|to| to) {
+                Err(Problem::Internal(why)) => assert!(why.contains("sonde-rx-test"), "{why}"),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
 
     #[test]
     fn locations() {

@@ -1,6 +1,6 @@
 //! Whole plans of `sonde bench`, ordered over the network: one at a time, on a thread of its
-//! own, each in a folder named after its plan. What is told of a run is read from its folder,
-//! so that it is the same during the run, after it, and after a restart.
+//! own, each in a folder named after its plan. Answers about a run are read from its folder. So
+//! they are the same during the run, after it, and after a restart.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,6 +23,7 @@ use super::plans;
 use crate::execution::{self, Benchmarking, Event, Settings, Under, fingerprint};
 use crate::plan::TomlText;
 use crate::store;
+use crate::thread::{ThreadPanicked, join_logged};
 
 /// The runs in a folder.
 pub struct PlanRuns {
@@ -36,7 +37,7 @@ pub struct PlanRuns {
 
 struct Begun {
     stop: Stop,
-    told: Arc<RunProgress>,
+    progress: Arc<RunProgress>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -73,7 +74,7 @@ impl PlanRuns {
         for (_, mut run) in std::mem::take(&mut *self.begun()) {
             run.stop.ask();
             if let Some(thread) = run.thread.take() {
-                let _ = thread.join(); // a panic there has been told
+                join_logged(thread);
             }
         }
     }
@@ -97,20 +98,20 @@ impl PlanRuns {
         store::read(&self.find(id)?).map_err(failed)
     }
 
-    fn said(&self, id: &str) -> ProgressState {
-        self.begun().get(id).map(|run| run.told.said().clone()).unwrap_or_default()
+    fn progress(&self, id: &str) -> ProgressState {
+        self.begun().get(id).map(Begun::state).unwrap_or_default()
     }
 
     fn summary(&self, id: &str) -> Result<(RunSummary, BenchRun, ProgressState), RunRefusal> {
-        // Before the folder: a run that has ended meanwhile is then told as running once more.
-        let said = self.said(id);
+        // Before the folder: a run that has ended meanwhile is then shown as running once more.
+        let progress = self.progress(id);
         let run = store::read_findings(&self.find(id)?).map_err(failed)?;
         let (measured, planned) =
             (run.measurements.len(), run.config.measurements_planned as usize);
         let state = match () {
-            () if said.running => Phase::Running,
+            () if progress.running => Phase::Running,
             () if measured >= planned => Phase::Finished,
-            () if !said.errors.is_empty() => Phase::Failed,
+            () if !progress.errors.is_empty() => Phase::Failed,
             () => Phase::Interrupted,
         };
         let summary = RunSummary {
@@ -121,7 +122,7 @@ impl PlanRuns {
             measured,
             planned,
         };
-        Ok((summary, run, said))
+        Ok((summary, run, progress))
     }
 }
 
@@ -138,24 +139,24 @@ impl Runs for PlanRuns {
             return Err(RunRefusal::Failed(why));
         }
         let context = Context { invocation: self.invocation.clone(), ..Context::default() };
-        let (stop, told) = (context.stop.clone(), Arc::new(RunProgress::default()));
+        let (stop, progress) = (context.stop.clone(), Arc::new(RunProgress::default()));
         // Its folder is there from now on.
         let settings = Settings { plan: source, out: folder };
         let (_, benchmarking) = execution::start(settings, &context).map_err(failed)?;
-        told.said().running = true;
-        let own_told = Arc::clone(&told);
-        let follow = move || follow(benchmarking, &own_told, reserved);
+        progress.state().running = true;
+        let own = Arc::clone(&progress);
+        let follow = move || follow(benchmarking, &own, reserved);
         let thread = std::thread::Builder::new().name("sonde-plan".into()).spawn(follow);
         let thread =
             thread.context("cannot start a thread; 'ulimit -u' bounds them").map_err(failed)?;
-        self.begun().insert(id.clone(), Begun { stop, told, thread: Some(thread) });
+        self.begun().insert(id.clone(), Begun { stop, progress, thread: Some(thread) });
         self.state(&id)
     }
 
     fn list(&self) -> Result<Vec<RunSummary>, RunRefusal> {
         let entries = std::fs::read_dir(&self.folder).map_err(failed)?;
         let names = entries.flatten().filter_map(|e| e.file_name().into_string().ok());
-        // What else is in the folder is not ours to tell.
+        // What else is in the folder is no run, and is left out.
         let mut runs: Vec<RunSummary> =
             names.filter_map(|id| Some(self.summary(&id).ok()?.0)).collect();
         runs.sort_by(|a, b| (a.start_ns, &a.id).cmp(&(b.start_ns, &b.id)));
@@ -198,30 +199,43 @@ impl Runs for PlanRuns {
 }
 
 /// Follows a run until its end. Nobody may begin another before all of this one is given back.
-fn follow(benchmarking: Benchmarking, told: &RunProgress, reserved: Reserved) {
-    benchmarking.records.iter().for_each(|event| told.hear(event));
+fn follow(benchmarking: Benchmarking, progress: &RunProgress, reserved: Reserved) {
+    benchmarking.records.iter().for_each(|event| progress.note(event));
     let failure = benchmarking.join().failure;
-    let mut said = told.said();
-    (said.running, said.present) = (false, None);
-    said.errors.extend(failure.map(|e| format!("{e:#}")));
+    let mut state = progress.state();
+    (state.running, state.present) = (false, None);
+    state.errors.extend(failure.map(|e| format!("{e:#}")));
     drop(reserved);
 }
 
+impl Begun {
+    /// How the run goes. A thread that ended without saying so has panicked: the run has failed.
+    fn state(&self) -> ProgressState {
+        let ended = self.thread.as_ref().filter(|thread| thread.is_finished());
+        let mut state = self.progress.state().clone();
+        if let Some(thread) = ended.filter(|_| state.running) {
+            (state.running, state.present) = (false, None);
+            state.errors.push(ThreadPanicked::of(thread).to_string());
+        }
+        state
+    }
+}
+
 impl RunProgress {
-    fn said(&self) -> MutexGuard<'_, ProgressState> {
+    fn state(&self) -> MutexGuard<'_, ProgressState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn hear(&self, event: Event) {
+    fn note(&self, event: Event) {
         match event {
             Event::Trial(trial) => {
                 let Under { measurement, purpose, offer, attempt } = *trial;
                 let (rate_fps, duration_ns) = (offer.rate_fps, offer.duration_ns());
-                self.said().present =
+                self.state().present =
                     Some(Present { measurement, purpose, rate_fps, duration_ns, attempt });
             }
-            Event::Tried(_) => self.said().present = None,
-            Event::Failed(why) => self.said().errors.push(why),
+            Event::Tried(_) => self.state().present = None,
+            Event::Failed(why) => self.state().errors.push(why),
             // Whoever asks finds them in the folder.
             Event::Measured { .. } | Event::Run(_) => {}
         }
@@ -236,3 +250,27 @@ fn failed(error: impl Into<anyhow::Error>) -> RunRefusal {
 const ID_LEN: usize = 16;
 /// Runs in the folder: whoever may post plans shall not fill the disk with empty ones.
 const RUNS_MAX: usize = 1000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_whose_thread_panicked_has_failed_with_the_threads_name() {
+        let progress = Arc::new(RunProgress::default());
+        progress.state().running = true;
+        let (release, held) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::Builder::new().name("sonde-plan".into()).spawn(move || {
+            let _ = held.recv();
+            panic!("as this test wants it")
+        });
+        let begun = Begun { stop: Stop::default(), progress, thread: thread.ok() };
+        assert!(begun.state().running && begun.state().errors.is_empty());
+        drop(release);
+        while !begun.thread.as_ref().unwrap().is_finished() {
+            std::thread::yield_now();
+        }
+        let state = begun.state();
+        assert!(!state.running && state.errors[0].contains("sonde-plan"), "{:?}", state.errors);
+    }
+}

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use sonde_run::error::RunError;
 use sonde_sys::SysError;
 use sonde_sys::netlink::{Link, Links};
 use sonde_sys::netns;
@@ -27,16 +28,11 @@ pub struct PortFacts {
 #[derive(Debug, thiserror::Error)]
 pub enum FactsError {
     /// Its namespace cannot be entered.
-    #[error("port {port}: {source}")]
-    Namespace { port: String, source: SysError },
+    #[error("port {port}: {cause}")]
+    Namespace { port: String, cause: SysError },
     /// The kernel does not list its interfaces.
-    #[error("port {port}: the kernel does not list interfaces: {source}")]
-    Kernel {
-        /// Its name.
-        port: String,
-        /// The kernel's answer.
-        source: std::io::Error,
-    },
+    #[error("port {port}: the kernel does not list interfaces: {cause}")]
+    Kernel { port: String, cause: std::io::Error },
     /// It is not as it should be; the message has its name.
     #[error("{0}")]
     Port(String),
@@ -45,15 +41,18 @@ pub enum FactsError {
 impl FactsError {
     /// Whether this process may not look.
     pub fn is_forbidden(&self) -> bool {
-        let (FactsError::Namespace { source: SysError::Io { source, .. }, .. }
-        | FactsError::Kernel { source, .. }) = self
+        let (FactsError::Namespace { cause: SysError::Io { source: cause, .. }, .. }
+        | FactsError::Kernel { cause, .. }) = self
         else {
-            return matches!(
-                self,
-                FactsError::Namespace { source: SysError::Privilege { .. }, .. }
-            );
+            return matches!(self, FactsError::Namespace { cause: SysError::Privilege { .. }, .. });
         };
-        source.kind() == std::io::ErrorKind::PermissionDenied
+        cause.kind() == std::io::ErrorKind::PermissionDenied
+    }
+}
+
+impl From<FactsError> for RunError {
+    fn from(error: FactsError) -> RunError {
+        RunError::Host(error.into())
     }
 }
 
@@ -63,7 +62,7 @@ impl FactsError {
 /// No such interface or namespace, or it is down.
 pub fn port_facts(port: &TesterPort) -> Result<PortFacts, FactsError> {
     let name = &port.name;
-    let kernel = |source| FactsError::Kernel { port: name.clone(), source };
+    let kernel = |cause| FactsError::Kernel { port: name.clone(), cause };
     let whose = port.netns.as_ref().map_or(String::new(), |n| format!(" in namespace {n}"));
     let find = || -> std::io::Result<Option<Link>> {
         Ok(Links::open()?.all()?.into_iter().find(|link| link.name == port.interface))
@@ -71,7 +70,7 @@ pub fn port_facts(port: &TesterPort) -> Result<PortFacts, FactsError> {
     let mut waited = Duration::ZERO;
     let link = loop {
         let link = netns::inside(port.netns.as_deref(), find)
-            .map_err(|source| FactsError::Namespace { port: name.clone(), source })?;
+            .map_err(|cause| FactsError::Namespace { port: name.clone(), cause })?;
         let link = link.map_err(kernel)?.ok_or_else(|| {
             let interface = &port.interface;
             FactsError::Port(format!(

@@ -1,7 +1,6 @@
 //! Frames of one sender that arrive, or may arrive, at more ports than one: what a bridge floods,
 //! and what goes to multicast groups.
 
-use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
 use sonde_meter::load::{HeaderTemplate, LoadError, Traffic, headers};
 use sonde_results::trial::Direction;
@@ -27,7 +26,7 @@ pub struct Mixed {
 }
 
 impl Mixed {
-    pub(super) fn classes(&self, first: &Traffic) -> Result<Classes> {
+    pub(super) fn classes(&self, first: &Traffic) -> Result<Classes, LoadError> {
         Classes::new(self.share, first.flows, self.traffic.flows)
     }
 }
@@ -62,18 +61,19 @@ pub(super) struct Classes(Vec<bool>);
 impl Classes {
     /// The shortest order in which the share is exact (to one in [`PARTS`]) and each of the
     /// flows of both classes has a turn.
-    fn new(share: f64, first: u32, second: u32) -> Result<Classes> {
+    fn new(share: f64, first: u32, second: u32) -> Result<Classes, LoadError> {
         let parts = (share.clamp(0.0, 1.0) * f64::from(PARTS)).round() as u32;
         let common = common_divisor(parts, PARTS);
         let (seconds, all) = (parts / common, PARTS / common);
         let turns = |flows: u32, of: u32| if of == 0 { 1 } else { flows.div_ceil(of) };
         let times = turns(second, seconds).max(turns(first, all - seconds));
         let length = times.saturating_mul(all);
-        ensure!(
-            length <= STREAMS,
-            "a stream of {length} flows cannot be distinguished by class: fewer flows or groups, or a \
-             rounder share"
-        );
+        if length > STREAMS {
+            return Err(LoadError::Rule(format!(
+                "a stream of {length} flows cannot be distinguished by class: fewer flows or groups, \
+                 or a rounder share"
+            )));
+        }
         let of_second = |n: u32| {
             let until = |n: u64| n * u64::from(seconds) / u64::from(all);
             until(u64::from(n % all) + 1) > until(u64::from(n % all))
@@ -93,7 +93,11 @@ impl Classes {
     }
 
     /// The headers of both, in that order.
-    pub(super) fn headers(&self, first: &Traffic, second: &Traffic) -> Result<Vec<HeaderTemplate>> {
+    pub(super) fn headers(
+        &self,
+        first: &Traffic,
+        second: &Traffic,
+    ) -> Result<Vec<HeaderTemplate>, LoadError> {
         let (firsts, seconds) = (headers(first)?, headers(second)?);
         let (mut firsts, mut seconds) = (firsts.iter().cycle(), seconds.iter().cycle());
         let pick = |(index, &is_second): (usize, &bool)| {

@@ -12,6 +12,7 @@ use sonde_sys::netns;
 
 use super::TesterSpec;
 use super::bed::PortFacts;
+use crate::thread::join_logged;
 
 /// A thread a port. Dropping it ends them.
 pub(super) struct NeighbourResponder {
@@ -64,7 +65,7 @@ impl Drop for NeighbourResponder {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            let _ = thread.join(); // a panic there has been reported
+            join_logged(thread);
         }
     }
 }

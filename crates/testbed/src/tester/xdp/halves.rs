@@ -1,10 +1,11 @@
 //! The two halves of a direction, for testers on different hosts: one generates, the other
 //! analyses, and somebody who knows both clocks puts the counters together.
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Error};
 use sonde_bpf::{BpfError, XdpAnalyser, XdpAnalyserConfig, XdpGenerator};
 use sonde_meter::load::LoadSchedule;
 use sonde_results::trial::Direction;
+use sonde_run::error::RunError;
 use sonde_sys::netns;
 use sonde_wire::ethernet::Mac;
 
@@ -32,7 +33,7 @@ impl XdpSendingEnd {
         port: &TesterPort,
         load: &DirectionLoad,
         secret: [u64; 2],
-    ) -> Result<XdpSendingEnd> {
+    ) -> Result<XdpSendingEnd, RunError> {
         let facts = port_facts(port)?;
         let spec = TesterSpec {
             engine: LoadEngine::Xdp,
@@ -56,10 +57,10 @@ impl XdpSendingEnd {
     ///
     /// # Errors
     /// What the kernel refuses.
-    pub fn run(&self, start_ns: i64, senders: usize) -> Result<()> {
+    pub fn run(&self, start_ns: i64, senders: usize) -> Result<(), RunError> {
         self.generator.start_at(start_ns);
         let _preferred = settle_sender(&self.port, senders, start_ns + self.counted_ns)?;
-        Ok(self.generator.run()?)
+        Ok(self.generator.run().map_err(Error::from)?)
     }
 
     /// Frames that have left. To be called every few milliseconds by another thread than that
@@ -103,7 +104,7 @@ impl XdpReceivingEnd {
         for_mac: Option<Mac>,
         tagged: bool,
         secret: [u64; 2],
-    ) -> Result<XdpReceivingEnd> {
+    ) -> Result<XdpReceivingEnd, RunError> {
         let facts: PortFacts = port_facts(port)?;
         let config = XdpAnalyserConfig {
             queues: facts.rx_queues,
@@ -117,7 +118,8 @@ impl XdpReceivingEnd {
             let mode = attach(&mut analyser, facts.ifindex)?;
             Ok((analyser, mode))
         });
-        let (analyser, mode) = attached?.with_context(|| format!("port {}", port.name))?;
+        let attached = attached.map_err(Error::from)?;
+        let (analyser, mode) = attached.with_context(|| format!("port {}", port.name))?;
         Ok(XdpReceivingEnd { analyser, mode: mode.name() })
     }
 
