@@ -58,8 +58,9 @@ impl Store {
     }
 
     fn open_or_make(folder: &Path, head: BenchRun) -> Result<(Store, BenchRun)> {
-        fs::create_dir_all(folder)
-            .with_context(|| format!("cannot make the folder {}", folder.display()))?;
+        fs::create_dir_all(folder).with_context(|| {
+            format!("cannot make the folder {}; choose another with `out`", folder.display())
+        })?;
         let head_file = folder.join(HEAD);
         let lock = lock(folder)?;
         let run = if head_file.exists() {
@@ -80,8 +81,12 @@ impl Store {
                     folder.display()
                 );
             }
-            whole_file::save(&head_file, &head)
-                .with_context(|| format!("cannot write {}", head_file.display()))?;
+            whole_file::save(&head_file, &head).with_context(|| {
+                format!(
+                    "cannot write {}; free space, or choose another folder with `out`",
+                    head_file.display()
+                )
+            })?;
             head
         };
         let store = Store {
@@ -139,8 +144,8 @@ fn head_and_findings(folder: &Path) -> Result<BenchRun> {
     let text = fs::read(&file).with_context(|| {
         format!("{} holds no run of 'sonde bench': cannot read {HEAD}", folder.display())
     })?;
-    let mut run: BenchRun =
-        serde_json::from_slice(&text).with_context(|| format!("{} is damaged", file.display()))?;
+    let mut run: BenchRun = serde_json::from_slice(&text)
+        .with_context(|| format!("{} is damaged; {ANEW}", file.display()))?;
     if run.header.schema != BENCH_SCHEMA_VERSION {
         bail!(
             "{} has layout {}, this Sonde reads {BENCH_SCHEMA_VERSION}; use the version that \
@@ -169,12 +174,16 @@ fn lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>> {
     let text = match fs::read(path) {
         Ok(text) => text,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(e) => return Err(e).with_context(|| format!("cannot read {}", path.display())),
+        Err(e) => {
+            return Err(e).with_context(|| {
+                format!("cannot read {}; read it as the user who measured", path.display())
+            });
+        }
     };
     let whole = text.iter().rposition(|&b| b == b'\n').map_or(0, |end| end + 1);
     let parse = |(i, line)| {
         serde_json::from_slice(line)
-            .with_context(|| format!("{} line {} is damaged", path.display(), i + 1))
+            .with_context(|| format!("{} line {} is damaged; {ANEW}", path.display(), i + 1))
     };
     let split = text[..whole].split(|&b| b == b'\n').enumerate();
     split.filter(|(_, line)| !line.is_empty()).map(parse).collect()
@@ -190,7 +199,9 @@ fn appendable(path: &Path) -> Result<File> {
         file.set_len(whole as u64)?;
         Ok(file)
     };
-    open().with_context(|| format!("cannot open {}", path.display()))
+    open().with_context(|| {
+        format!("cannot add to {}; go on as the user who began the run", path.display())
+    })
 }
 
 /// One line, by one write; half a line is taken back, so that the next one is whole.
@@ -214,15 +225,17 @@ fn is_ours(name: &OsStr) -> bool {
 
 fn lock(folder: &Path) -> Result<File> {
     let path = folder.join(LOCK);
-    let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+    let file = File::create(&path).with_context(|| {
+        format!("cannot write {}; choose a folder that is yours with `out`", path.display())
+    })?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(fs::TryLockError::WouldBlock) => {
             bail!("another process is adding to {}; wait for it to end", folder.display())
         }
-        Err(fs::TryLockError::Error(e)) => {
-            Err(e).with_context(|| format!("cannot lock {}", path.display()))
-        }
+        Err(fs::TryLockError::Error(e)) => Err(e).with_context(|| {
+            format!("cannot lock {}; choose a file system that has locks (flock)", path.display())
+        }),
     }
 }
 
@@ -230,6 +243,8 @@ const HEAD: &str = "run.json";
 const TRIALS: &str = "trials.jsonl";
 const MEASUREMENTS: &str = "measurements.jsonl";
 const LOCK: &str = ".lock";
+/// For a file that is not as Sonde wrote it.
+const ANEW: &str = "bring it back from a copy, or measure again into another folder";
 
 #[cfg(test)]
 mod tests {

@@ -59,7 +59,9 @@ fn make_all(request: &CertRequest) -> Result<Vec<PathBuf>> {
     if request.renew {
         return renew(dir, &named.into_iter().map(|(name, _)| name.clone()).collect::<Vec<_>>());
     }
-    fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    fs::create_dir_all(dir).with_context(|| {
+        format!("cannot make the folder {}; choose another `dir`", dir.display())
+    })?;
     let mut written = Vec::new();
     let issuer = match authority_key(dir)? {
         Some(key) => Issuer::new(authority()?, key),
@@ -101,7 +103,9 @@ fn renew(dir: &Path, names: &[String]) -> Result<Vec<PathBuf>> {
     for (path, text) in signed {
         let next = path.with_extension("pem.new");
         let replaced = fs::write(&next, text).and_then(|()| fs::rename(&next, &path));
-        replaced.with_context(|| format!("cannot write {}", path.display()))?;
+        replaced.with_context(|| {
+            format!("cannot write {}; renew as the user who made it", path.display())
+        })?;
         written.push(path);
     }
     Ok(written)
@@ -128,7 +132,9 @@ fn authority_key(dir: &Path) -> Result<Option<KeyPair>> {
 }
 
 fn all_names(dir: &Path) -> Result<Vec<String>> {
-    let entries = fs::read_dir(dir).with_context(|| format!("cannot read {}", dir.display()))?;
+    let entries = fs::read_dir(dir).with_context(|| {
+        format!("cannot read {}; is it the `dir` of the certificates?", dir.display())
+    })?;
     let files = entries.flatten().filter_map(|e| e.file_name().into_string().ok());
     let names = files.filter_map(|f| f.strip_suffix(".key").map(str::to_owned));
     let mut names: Vec<String> =
@@ -163,8 +169,9 @@ fn role(path: &Path) -> Result<Role> {
 }
 
 fn read_key(path: &Path) -> Result<KeyPair> {
-    let text =
-        fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text = fs::read_to_string(path).with_context(|| {
+        format!("cannot read {}; only the user who made it can", path.display())
+    })?;
     KeyPair::from_pem(&text).with_context(|| {
         format!(
             "{} holds no private key; bring it back, or make all anew in another `dir`",
@@ -213,7 +220,7 @@ fn save(written: &mut Vec<PathBuf>, path: PathBuf, mode: u32, text: &str) -> Res
         ErrorKind::AlreadyExists => {
             anyhow!("{} is there already; `renew` signs it anew", path.display())
         }
-        _ => anyhow!(e).context(format!("cannot write {}", path.display())),
+        _ => anyhow!(e).context(format!("cannot write {}; choose another `dir`", path.display())),
     })?;
     written.push(path);
     Ok(())

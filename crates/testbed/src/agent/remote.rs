@@ -109,7 +109,12 @@ impl Remote {
 
     fn index(&self, plan: &PortPlan) -> Result<usize, RunError> {
         let index = self.agents.iter().position(|a| Some(&a.name) == plan.agent.as_ref());
-        index.ok_or_else(|| RunError::Settings(anyhow!("a port of no agent")))
+        index.ok_or_else(|| {
+            RunError::Settings(anyhow!(
+                "interface {} is of no agent; name one in its port",
+                plan.interface
+            ))
+        })
     }
 }
 

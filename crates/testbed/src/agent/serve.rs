@@ -149,8 +149,8 @@ impl Agent {
         SystemRandom::new()
             .fill(&mut key)
             .map_err(|_| anyhow!("the kernel gives no random numbers (getrandom)"))?;
-        let clock =
-            ClockResponder::start(local, key).context("cannot answer questions for the time")?;
+        let clock = ClockResponder::start(local, key)
+            .context("cannot open a UDP port for the clock; 'ss -lnu' shows those that are open")?;
         let mut session = Session {
             agent: self,
             sources: Vec::new(),
@@ -282,7 +282,9 @@ impl Session<'_> {
         while !stop.load(Ordering::Relaxed) {
             let request = match channel.poll::<AgentRequest>() {
                 Ok(Some(request)) => request,
-                Ok(None) if heard.elapsed() > IDLE => bail!("nothing heard for {IDLE:?}"),
+                Ok(None) if heard.elapsed() > IDLE => {
+                    bail!("it sent nothing for {} s: its ports are free again", IDLE.as_secs())
+                }
                 Ok(None) => continue,
                 Err(e) if e.kind() == ErrorKind::UnexpectedEof => return Ok(()),
                 Err(e) => return Err(e.into()),

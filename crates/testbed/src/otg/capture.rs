@@ -42,7 +42,12 @@ impl CaptureRing {
         memory
             .try_reserve_exact(octets)
             .and_then(|()| kept.try_reserve_exact(octets / LEAST))
-            .map_err(|_| format!("no memory for {} MiB of captured frames", octets >> 20))?;
+            .map_err(|_| {
+                format!(
+                    "no memory for {} MiB of captured frames; configure fewer captures",
+                    octets >> 20
+                )
+            })?;
         memory.resize(octets, 0);
         let memory = memory.into_boxed_slice();
         Ok(CaptureRing { memory, kept, next: 0, snap, overwrite, left_out: 0 })

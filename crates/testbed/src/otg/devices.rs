@@ -249,7 +249,9 @@ impl Presence {
     ) -> Result<Presence, String> {
         let thread = std::thread::Builder::new().name("sonde-devices".into());
         let thread = thread.spawn(move || stand_in(&socket, &own, &frames));
-        thread.map(|t| Presence(Some(t))).map_err(|e| format!("cannot start a thread: {e}"))
+        thread
+            .map(|t| Presence(Some(t)))
+            .map_err(|e| format!("cannot start a thread: {e}; 'ulimit -u' bounds them"))
     }
 }
 

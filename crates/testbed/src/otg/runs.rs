@@ -63,8 +63,9 @@ impl PlanRuns {
         generator: Arc<OtgGenerator>,
         invocation: Invocation,
     ) -> Result<PlanRuns, RunError> {
-        std::fs::create_dir_all(folder)
-            .with_context(|| format!("`runs`: cannot make the folder {}", folder.display()))?;
+        std::fs::create_dir_all(folder).with_context(|| {
+            format!("`runs`: cannot make the folder {}; choose another", folder.display())
+        })?;
         let begun = Mutex::new(BTreeMap::new());
         Ok(PlanRuns { folder: folder.to_owned(), allowed, generator, invocation, begun })
     }

@@ -59,13 +59,15 @@ fn act(made: &mut TestBed, action: &str) -> Result<()> {
     match made {
         TestBed::There(there) => there.run(action),
         TestBed::Lab(bed) => match action {
-            FORGET => bed.forget().context("cannot have the device forget its stations"),
-            "reset" | "software" => {
-                bed.reset(DeviceReset::Software).context("cannot reset the device")
-            }
+            FORGET => bed.forget().context(
+                "cannot have the lab's device forget its stations; start the same command again",
+            ),
+            "reset" | "software" => bed
+                .reset(DeviceReset::Software)
+                .context("cannot reset the lab's device; start the same command again"),
             POWER => bed
                 .reset(DeviceReset::Power(Duration::from_nanos(POWER_OFF_NS as u64)))
-                .context("cannot cut the device's power"),
+                .context("cannot cut the power of the lab's device; start the same command again"),
             other => bail!("the lab's devices know reset and power, not '{other}'"),
         },
     }

@@ -208,7 +208,10 @@ const LOOK: Duration = Duration::from_millis(10);
 const LOOKS: usize = 150;
 
 fn shell(command: &str) -> Result<()> {
-    let output = Command::new("sh").args(["-c", command]).output().context("cannot run sh")?;
+    let output = Command::new("sh")
+        .args(["-c", command])
+        .output()
+        .context("cannot run 'sh', which carries out the plan's commands; install one")?;
     ensure!(
         output.status.success(),
         "'{command}' failed ({}): {}",

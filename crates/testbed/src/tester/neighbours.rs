@@ -43,7 +43,7 @@ impl NeighbourResponder {
             let thread = std::thread::Builder::new()
                 .name(format!("sonde-arp-{}", port.name))
                 .spawn(move || answer(&port_of, &stop))
-                .context("cannot start a thread")?;
+                .context("cannot start a thread; 'ulimit -u' bounds them")?;
             answering.threads.push(thread);
         }
         Ok(answering)
