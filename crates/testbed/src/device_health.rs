@@ -1,5 +1,5 @@
-//! What the host did to a device of the lab during a trial: its processors are watched as the
-//! tester's are, for whatever else runs there is seen as the device's latency.
+//! What the host did to a device of the lab during a trial. Its processors are watched as the
+//! tester's are: whatever else runs there is seen as the device's latency.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

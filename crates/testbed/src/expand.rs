@@ -223,8 +223,8 @@ fn order(
     cases
 }
 
-/// Each device in each of its states, by index: in random order where there are several
-/// repetitions, so that a drift of the host falls on all alike; the loop is always first.
+/// Each device in each of its states, by index; the loop is always first. Where there are several
+/// repetitions the order is random, so that a drift of the host falls on all alike.
 fn beds(
     plan: &BenchPlan,
     devices: &[DeviceUnderTest],

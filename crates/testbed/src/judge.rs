@@ -77,9 +77,9 @@ pub fn judge(
 }
 
 /// Whether other work on the host was in the device's way, so that what was measured is the
-/// host's: of a trial that is to show latencies, for a share of the time that reaches the 99th
-/// percentile; of any, where it explains the loss. It is measured again; what is still so at the
-/// last try is marked (`Caveat::DeviceDisturbed`).
+/// host's. For a latency trial the limit is a share of the time that reaches the 99th percentile.
+/// For any trial it is whether the disturbance explains the loss. The trial is repeated; at the last
+/// try it is marked (`Caveat::DeviceDisturbed`).
 pub fn disturbed(
     offer: &Offer,
     purpose: &str,
@@ -106,8 +106,8 @@ pub fn disturbed_share(trial: &Trial) -> f64 {
     trial.health.device.as_ref().map_or(0.0, |d| d.disturbed_ns() as f64 / planned)
 }
 
-/// Whether a further try of the same offer would fail as this one did. The tester is too slow for
-/// it by far, by more than a host stops a processor, and only its own speed was in its way.
+/// Whether a further try of the same offer would fail as this one did. The tester is too slow by
+/// far, by more than a host stops a processor, and only its own speed was in its way.
 pub fn hopeless(trial: &Trial) -> bool {
     let planned = LoadSchedule::new(&trial.offer).duration_ns() as f64;
     let far = |reason: &Invalid| match reason {

@@ -36,9 +36,9 @@ pub fn build(spec: &mut BedSpec, names: &[String]) -> Result<()> {
 pub struct Applied(Vec<Layer>);
 
 impl Applied {
-    /// Applies them. One that changes nothing here (what it wants is so already, or there is
-    /// no thread to pin) is left out, and named in `idle`: an ablation measures it all the
-    /// same, and finds no share.
+    /// Applies them. A layer that changes nothing here is left out, and named in `idle`: what it
+    /// wants is so already, or there is no thread to pin. An ablation measures it all the same,
+    /// and finds no share.
     pub fn apply(bed: &LabBed, names: &[String], host: bool) -> Result<(Applied, Vec<String>)> {
         let (mut applied, mut idle) = (Applied(Vec::new()), Vec::new());
         for layer in of_lab(names).into_iter().filter(|l| l.scope() != LayerScope::Build) {

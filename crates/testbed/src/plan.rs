@@ -21,7 +21,7 @@ pub use crate::plan_values::{FrameSizes, IntendedLoad, Ns, Prefixes, Rate, Thres
 pub use sonde_run::error::SettingsError as PlanError;
 pub use sonde_run::toml_file::TomlText;
 
-/// A plan.
+/// What the TOML file of a plan holds.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BenchPlan {
@@ -69,7 +69,7 @@ impl BenchPlan {
     }
 }
 
-/// The tester.
+/// `[bed]`: the tester's engine, and what its frames may do.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct BedPlan {
@@ -200,7 +200,7 @@ pub struct PortPlan {
     pub gateway: Option<String>,
 }
 
-/// What is sent.
+/// `[workload]`: the frames that are sent.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct WorkloadPlan {

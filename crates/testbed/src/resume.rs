@@ -6,8 +6,8 @@ use sonde_results::trial::{Invalid, Trial};
 
 use super::judge::hopeless;
 
-/// Whether a finished measurement is to be tried again: nothing was found for want of valid
-/// trials, an agent or a port was lost, or a disturbed tester set the bound. A load that the
+/// Whether a finished measurement is to be tried again. It is if there were too few valid trials,
+/// an agent or a port was lost, or a disturbed tester set the bound. A load that the
 /// tester is simply too slow for would be so again.
 pub fn again(m: &Measurement, run: &BenchRun) -> bool {
     let trials: Vec<&Trial> = of(m, run).collect();
@@ -17,9 +17,9 @@ pub fn again(m: &Measurement, run: &BenchRun) -> bool {
     given_up(&trials).map(|i| trials[i]).any(|t| bed(t) || nothing || (limited && !hopeless(t)))
 }
 
-/// The trials by which a measurement is to be taken up, in their order: all of its own; where it
-/// was finished and is measured again, those before the first load that was given up, and what was
-/// added since.
+/// The trials by which a measurement is to be taken up, in their order: all of its own. Where it
+/// was finished and is measured again, only those before the first load that was given up, and
+/// those added since.
 pub fn present<'a>(id: &str, run: &'a BenchRun) -> Vec<&'a Trial> {
     let own = run.trials.iter().filter(|t| t.measurement == id);
     let Some(before) = run.measurements.iter().find(|m| m.id == id) else {

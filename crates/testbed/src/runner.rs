@@ -424,8 +424,8 @@ mod tests {
         assert!(found.caveats.contains(Caveat::TrialsInvalid));
     }
 
-    /// What the tester ended is tried again at the next start, and what was sound is kept; what the
-    /// device decided is not, nor what a tester is too slow for.
+    /// What the tester ended is tried again at the next start, and sound trials are kept. What the
+    /// device decided is not tried again, nor what a tester is too slow for.
     #[test]
     fn what_an_unfit_tester_ended_is_tried_again_at_the_next_start() {
         let every: Vec<u32> = (1..200).collect();

@@ -1,9 +1,9 @@
 //! The folder of a run: it grows while the run goes on, and is whole after every line.
 //!
 //! `run.json` holds the run without its trials and measurements, `trials.jsonl` a trial a
-//! line, `measurements.jsonl` a finished measurement a line. A line that a kill or a full
-//! disk cut short is no line: it is taken off when the run is taken up again, and readers
-//! leave it out.
+//! line, `measurements.jsonl` a finished measurement a line. A last line that
+//! a kill or a full disk cut short does not count. Readers leave it out, and it is taken off when
+//! the run is taken up again.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -123,8 +123,8 @@ impl Store {
 /// Reads a run's folder, finished or not.
 ///
 /// # Errors
-/// A folder without a run, a run of another layout, a line that is not what it should be
-/// (but for a last one that is cut short).
+/// A folder without a run; a run of another layout; a damaged line other than a last one that is
+/// cut short.
 pub fn read(folder: &Path) -> Result<BenchRun, RunError> {
     let mut run = read_findings(folder)?;
     run.trials = lines(&folder.join(TRIALS))?;

@@ -370,7 +370,7 @@ impl DirectionLoad {
     }
 }
 
-/// Tries again what fails because a port was given back only just now: a process that is being
+/// Tries again what fails because a port was given back only just now. A process that is being
 /// started holds copies of this one's descriptors, and so of its programs, until it runs.
 fn patiently<T, E>(mut open: impl FnMut() -> Result<T, E>) -> Result<T, E> {
     for _ in 0..TRIES {
@@ -400,9 +400,9 @@ fn settle_sender(port: &TesterPort, senders: usize, counted: i64) -> Result<Opti
 /// Has the calling thread, one of `senders` of this process, run before others; what it sends
 /// `counts_after` from now on is what matters.
 ///
-/// It hardly sleeps: only where every sender has a processor of its own and one is left may it do
-/// so, or it would keep the device from running. Where that is not permitted, the lateness of the
-/// frames shows it.
+/// It hardly sleeps, and would keep the device from running. So it gets precedence only where every
+/// sender has a processor of its own and one is left. Without precedence the frames may be late,
+/// which is recorded.
 pub(crate) fn precedence(senders: usize, counts_after: Duration) -> Option<Precedence> {
     let room = available_parallelism().is_ok_and(|cpus| senders < cpus.get());
     if room { Precedence::of_this_thread(counts_after).ok() } else { None }

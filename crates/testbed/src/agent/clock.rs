@@ -5,9 +5,9 @@
 //! wrong by at most half the round trip (T4-T1)-(T3-T2), whatever the paths are like. Waiting
 //! anywhere only makes a round trip longer; so of many the shortest is the one to believe.
 //!
-//! The questions go by UDP, beside the control connection, whose TLS and retransmission would
-//! make them slow; each is signed (HMAC-SHA-256, RFC 2104) with a key that was agreed over
-//! that connection, so that nobody else can move our clock.
+//! The questions go by UDP: TLS and retransmission of the control connection would make them slow.
+//! Each is signed (HMAC-SHA-256, RFC 2104) with a key that was agreed over that connection. So
+//! nobody else can move our clock.
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, UdpSocket};

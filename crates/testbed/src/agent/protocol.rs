@@ -67,7 +67,7 @@ pub enum AgentReply {
     Opened(Vec<String>),
     /// To `Arm` and `Stop`.
     Done,
-    /// To `TrialStatus`.
+    /// To `Status`.
     Status(TrialStatus),
     /// To `End`.
     Ended(TrialEnd),

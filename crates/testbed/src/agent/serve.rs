@@ -168,8 +168,9 @@ impl Agent {
         ended
     }
 
-    /// Says who has the ports to somebody else who asks for them: after his first request,
-    /// for what is unread when a connection is closed takes the answer with it.
+    /// Answers another controller with the address of the one that has the ports. It waits for the
+    /// first request: closing a connection with unread data discards the answer (RFC 9293,
+    /// section 3.6.1).
     fn turn_away(&self, channel: &mut Channel<Wire>) -> Result<()> {
         let begin = Instant::now();
         while channel.poll::<AgentRequest>()?.is_none() {

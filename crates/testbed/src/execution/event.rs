@@ -20,13 +20,11 @@ pub struct About {
 /// What a benchmark hands out, in order. All but trials that begin is also in its folder.
 #[derive(Debug)]
 pub enum Event {
-    /// A trial begins.
     Trial(Box<Under>),
     /// It has ended, and is saved.
     Tried(Box<Trial>),
     /// A measurement is finished.
     Measured {
-        /// What was found.
         measurement: Box<Measurement>,
         /// It was finished before this start.
         resumed: bool,
@@ -45,7 +43,6 @@ pub struct Under {
     pub measurement: String,
     /// What it is to show.
     pub purpose: String,
-    /// What is offered.
     pub offer: Offer,
     /// Which try of this offer, from 1.
     pub attempt: u32,

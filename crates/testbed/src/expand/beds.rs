@@ -1,6 +1,6 @@
-//! What a bed cannot do is refused when the plan is read: states that a device cannot be brought
-//! to, frames that its engine cannot send, ports that cannot be what they are said to be. What
-//! only this host knows (processors, interfaces) is looked up by [`host`].
+//! Refuses, when a plan is read, what a bed cannot do: states of a device, frames that an engine
+//! cannot send, ports with impossible addresses. [`host`] looks up what only this host knows
+//! (processors, interfaces).
 
 use std::thread::available_parallelism;
 

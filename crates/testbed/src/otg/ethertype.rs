@@ -1,6 +1,6 @@
-//! Which EtherTypes frames may have. What stands behind one that Sonde makes no header for is the
-//! client's own: a forged answer of ARP, a frame that takes a port out of a bundle, a whole IP
-//! packet whose addresses nobody has checked. So those are sent only where the user names them.
+//! Which EtherTypes frames may have. Behind one that Sonde makes no header for, octets are the
+//! client's own. They could be a forged ARP reply, a frame that takes a port out of a bundle, or an
+//! IP packet with unchecked addresses. So those types are sent only where the user names them.
 
 use std::fmt;
 use std::str::FromStr;

@@ -257,8 +257,8 @@ impl Build<'_> {
         self.field("mpls.time_to_live", &h.time_to_live, at + 24, 8, 64, None);
     }
 
-    /// Behind the last label whatever stands there is taken for a packet (RFC 3032, section 2.2):
-    /// so one must be there, and the label that says that it is the last must be it.
+    /// Whatever stands behind the last label is taken for a packet (RFC 3032, section 2.2). So a
+    /// packet must be there, and the label with the bottom-of-stack bit must be the last.
     fn label_is_safe(&mut self, h: &Mpls, next: Option<HeaderChoice>) {
         if self.allowed.types.contains(&ethertype::MPLS) {
             return;

@@ -1,5 +1,5 @@
-//! What a plan may not ask that came over the network: whoever sends it may order test
-//! traffic, and nothing else, of a process that has every right on this host.
+//! What a plan that came over the network may not ask for. Whoever sends it may order test traffic
+//! and nothing else: this process has every right on its host.
 
 use std::net::IpAddr;
 

@@ -266,8 +266,8 @@ impl PortSender {
         }
     }
 
-    /// Spreads flows that begin together over the time from one frame, or burst, to the next:
-    /// those with the same time evenly, and so that others do not meet them at the begin.
+    /// Spreads flows that begin together over the time from one frame, or burst, to the next. Those
+    /// with the same time are spread evenly; others are moved so that they do not begin with them.
     fn stagger(&mut self, which: &[(u16, u8)], change: TransmitChange) {
         let begins = |f: &&mut Outgoing| {
             let begins = match change {

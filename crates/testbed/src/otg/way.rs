@@ -1,4 +1,4 @@
-//! The interfaces by which this host is reached: a port takes all that comes in at its interface
+//! The interfaces by which this host is reached. A port takes all that comes in at its interface
 //! away from the host, so it must not be one of them.
 
 use std::net::IpAddr;
@@ -11,8 +11,8 @@ use sonde_sys::netlink::{Link, Links, Routes};
 pub struct Ways(Vec<(u32, String)>);
 
 impl Ways {
-    /// Those by which a client has come, and by which this host is reached from elsewhere: who is
-    /// here by a tunnel (ssh -L) has come by loopback, and by an interface that nobody knows.
+    /// Those by which a client has come, and those of the default routes. A client by a tunnel
+    /// (ssh -L) comes by loopback; the interface that carries the tunnel is unknown.
     pub fn of(client: ConnectionAddresses) -> Ways {
         let (Ok(mut routes), Ok(mut links)) = (Routes::open(), Links::open()) else {
             return Ways::default();

@@ -79,9 +79,9 @@ impl ProcedurePlan {
         .contains(&self.name())
     }
 
-    /// Whether its trials, or those of the search inside it, are shorter than the standard
-    /// wants them; or the wait for late frames after each, `drain_ns`, is (RFC 2544, section 23;
-    /// after a burst that is longer, as long as that: RFC 9004, section 6.2).
+    /// Whether its trials, or those of the search inside it, are shorter than the standard wants.
+    /// The wait for late frames, `drain_ns`, may be too short, too (RFC 2544, section 23). After a
+    /// longer burst it must be as long as that burst (RFC 9004, section 6.2).
     pub fn shorter_than_the_standard(&self, drain_ns: i64) -> bool {
         let longest = self.keys.longest.map_or(2 * SECOND, |Ns(ns)| ns);
         match self.name() {

@@ -1,6 +1,6 @@
-//! Frames right before each trial that are not counted (RFC 2544, section 23, has learning frames
-//! there): a device that has been idle, and needs a while until it forwards again, is not judged
-//! by its awakening.
+//! Warm-up: frames right before each trial that are not counted (RFC 2544, section 23, has learning
+//! frames there). A device that has been idle may need a while until it forwards again; that while
+//! is not measured.
 
 use sonde_meter::load::LoadSchedule;
 use sonde_results::trial::{Direction, LoadStep, Offer, Pattern};

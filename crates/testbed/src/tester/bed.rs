@@ -146,8 +146,8 @@ pub(super) fn handed_on(port: &TesterPort) -> Option<u64> {
     Some(counts.tx_packets + counts.tx_errors + counts.tx_dropped)
 }
 
-/// Frames of a port that the other end of its virtual link has refused so far, for want of room
-/// in its ring or because they are too long for it. Elsewhere nobody beyond a port can refuse.
+/// Frames of a port that the other end of its virtual link has refused so far: its ring was full,
+/// or they were too long. Elsewhere nobody beyond a port can refuse.
 pub(super) fn refused_beyond(port: &TesterPort, facts: &PortFacts) -> u64 {
     if facts.kind != "veth" {
         return 0;
