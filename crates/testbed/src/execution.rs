@@ -156,7 +156,8 @@ impl Execution {
         let (expanded, book) = (&self.expanded, &mut self.book);
         let rules = Rules::from(&expanded.plan.run);
         let mut rig = bench.rig(expanded, planned)?;
-        let max = self.ceilings.of(expanded, planned, &mut rig, book, stop, reporter)?;
+        let line = rig.line_rate(planned.case.frame_bytes);
+        let max = self.ceilings.of(expanded, planned, line, &mut rig, book, stop, reporter)?;
         if stop.load(Ordering::Relaxed) {
             return Ok(());
         }

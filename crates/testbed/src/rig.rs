@@ -352,17 +352,22 @@ pub struct Ceilings {
 }
 
 impl Ceilings {
-    /// Frames/s in each direction. The trials that find it are kept with the others.
+    /// Frames/s in each direction, at most what the `line` carries. The trials that find it are
+    /// kept with the others.
+    ///
+    /// # Errors
+    /// Those of [`measure`]; a tester that cannot send.
+    #[allow(clippy::too_many_arguments)]
     pub fn of(
         &mut self,
         expanded: &ExpandedPlan,
         planned: &PlannedCase,
-        rig: &mut DeviceRig<'_>,
+        line: f64,
+        rig: &mut dyn Rig,
         book: &mut Book,
         stop: &AtomicBool,
         progress: &mut dyn ProgressListener,
     ) -> Result<f64, RunError> {
-        let line = rig.line_rate(planned.case.frame_bytes);
         if let Some(max) = expanded.greatest_load() {
             return Ok(max);
         }
@@ -409,7 +414,7 @@ impl ProgressListener for Quietly<'_> {
 
 impl DeviceRig<'_> {
     /// What the slower of the ports can carry, frames/s; infinite without a nominal speed.
-    fn line_rate(&self, frame_bytes: f64) -> f64 {
+    pub fn line_rate(&self, frame_bytes: f64) -> f64 {
         let speeds = self.bench.ports.iter().filter_map(|p| p.speed_bps);
         // Preamble and gap: 20 octets (RFC 2544, appendix B).
         speeds.map(|bps| bps as f64 / 8.0 / (frame_bytes + 20.0)).fold(f64::INFINITY, f64::min)
@@ -419,13 +424,108 @@ impl DeviceRig<'_> {
 /// The plan's, or one for each generator that is not the device's; where there are too few,
 /// the kernel's choice.
 fn generator_cpus(expanded: &ExpandedPlan, planned: &PlannedCase) -> Vec<usize> {
-    let named = &expanded.plan.bed.cpus;
     let own = expanded.devices[planned.device].plan.cpu;
-    let (true, Some(own)) = (named.is_empty(), own) else { return named.clone() };
     let generators = 1 + usize::from(planned.bidirectional);
-    let free: Vec<usize> = free_cpus(own).take(generators).collect();
+    pick_cpus(&expanded.plan.bed.cpus, own.map(free_cpus), generators)
+}
+
+/// `free` are the processors beside the device's own, where it has one.
+fn pick_cpus(
+    named: &[usize],
+    free: Option<impl Iterator<Item = usize>>,
+    generators: usize,
+) -> Vec<usize> {
+    let (true, Some(free)) = (named.is_empty(), free) else { return named.to_vec() };
+    let free: Vec<usize> = free.take(generators).collect();
     if free.len() == generators { free } else { Vec::new() }
 }
 
 /// A greatest load that nothing depends on: 10 Gbit/s in frames of 64 octets.
 const ANY_FPS: f64 = 14_880_952.0;
+
+#[cfg(test)]
+mod tests {
+    use super::super::expand::expand;
+    use super::super::plan::TomlText;
+    use super::super::runner::tests::{Folder, Silent, Simulated, simulated};
+    use super::*;
+
+    const HEAD: &str =
+        "title = 'x'\n[[device]]\nname = 'r'\nkind = 'router'\n[run]\nloop = false\n";
+
+    fn plan(rest: &str) -> ExpandedPlan {
+        let text = format!("{HEAD}{rest}");
+        expand(&TomlText { file: "p.toml".into(), text }).unwrap()
+    }
+
+    /// The greatest load of the case of this index.
+    fn of(
+        ceilings: &mut Ceilings,
+        expanded: &ExpandedPlan,
+        case: usize,
+        line: f64,
+        rig: &mut Simulated,
+        book: &mut Book,
+    ) -> Result<f64, RunError> {
+        let stop = rig.stop;
+        ceilings.of(expanded, &expanded.cases[case], line, rig, book, stop, &mut Silent)
+    }
+
+    #[test]
+    fn the_greatest_load_is_searched_once_for_each_frame_size() {
+        let expanded = plan("[workload]\nframes = [64, 512]\n[[procedure]]\nkind = 'throughput'\n");
+        let folder = Folder::new("ceilings");
+        let mut book = folder.book();
+        let mut rig = Simulated { fastest: 1e6, ..simulated(&[], None) };
+        let mut ceilings = Ceilings::default();
+        let mut of = |case, line| {
+            let before = rig.offered;
+            let load = of(&mut ceilings, &expanded, case, line, &mut rig, &mut book).unwrap();
+            (load, rig.offered > before)
+        };
+        let (first, searched) = of(0, f64::INFINITY);
+        assert!(searched && first > 0.5e6 && first < 1e6, "{first}");
+        assert_eq!(of(0, f64::INFINITY), (first, false));
+        assert!(of(1, f64::INFINITY).1);
+        // What the line carries is never exceeded, and not forgotten for another one.
+        assert_eq!((of(0, 1e5), of(0, f64::INFINITY)), ((1e5, false), (first, false)));
+        let kept = book.run.trials.len();
+        assert_eq!(kept, rig.offered as usize);
+    }
+
+    #[test]
+    fn what_the_plan_or_the_procedure_settles_is_not_searched() {
+        let folder = Folder::new("ceilings-known");
+        let (mut book, mut rig) = (folder.book(), simulated(&[], None));
+        let mut of = |expanded: &ExpandedPlan, line| {
+            let load =
+                of(&mut Ceilings::default(), expanded, 0, line, &mut rig, &mut book).unwrap();
+            assert_eq!(rig.offered, 0);
+            load
+        };
+        let given = plan("[bed]\nmax_rate = '2M'\n[[procedure]]\nkind = 'throughput'\n");
+        assert_eq!(of(&given, f64::INFINITY), 2e6);
+        let fixed = plan("[[procedure]]\nkind = 'fixed_load'\nloads = ['5k']\n");
+        assert_eq!([of(&fixed, f64::INFINITY), of(&fixed, 1e6)], [ANY_FPS, 1e6]);
+    }
+
+    #[test]
+    fn a_tester_that_cannot_send_is_an_error_with_the_next_step() {
+        let expanded = plan("[[procedure]]\nkind = 'throughput'\n");
+        let folder = Folder::new("ceilings-none");
+        let mut rig = Simulated { fastest: 0.0, ..simulated(&[], None) };
+        let (mut ceilings, mut book) = (Ceilings::default(), folder.book());
+        let error = of(&mut ceilings, &expanded, 0, 1e6, &mut rig, &mut book).unwrap_err();
+        assert!(error.to_string().contains("sonde doctor"), "{error}");
+    }
+
+    #[test]
+    fn generators_run_beside_the_device_or_anywhere() {
+        let free = |cpus: &[usize]| Some(cpus.to_vec().into_iter());
+        assert_eq!(pick_cpus(&[], free(&[0, 2, 3]), 2), [0, 2]);
+        // Too few: one of two generators on the device's processor would slow the device.
+        assert_eq!(pick_cpus(&[], free(&[0]), 2), [0; 0]);
+        assert_eq!(pick_cpus(&[5], free(&[0, 2, 3]), 2), [5]);
+        assert_eq!(pick_cpus(&[], None::<std::iter::Empty<usize>>, 1), [0; 0]);
+    }
+}

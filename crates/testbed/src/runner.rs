@@ -268,7 +268,7 @@ fn stopped_while_waiting(rest: Duration, stop: &AtomicBool) -> bool {
 const DISTURBED: f64 = 0.001;
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use std::path::PathBuf;
 
@@ -276,16 +276,17 @@ mod tests {
     use sonde_meter::trial::{RateSearch, RateSearchConfig};
 
     /// A simulated device of known capacity, and a tester that can fail.
-    struct Simulated {
+    pub(crate) struct Simulated {
         device: SimulatedDevice,
         /// Trials, counted from 1, in which the tester drops frames of its own.
         unfit: Vec<u32>,
-        offered: u32,
+        /// Trials so far.
+        pub(crate) offered: u32,
         /// Frames/s that the tester can offer at most.
-        fastest: f64,
+        pub(crate) fastest: f64,
         /// Sets `stop` in the middle of this one.
         stop_at: Option<u32>,
-        stop: &'static AtomicBool,
+        pub(crate) stop: &'static AtomicBool,
     }
 
     impl Rig for Simulated {
@@ -322,21 +323,22 @@ mod tests {
         }
     }
 
-    struct Silent;
+    pub(crate) struct Silent;
     impl ProgressListener for Silent {
         fn trial(&mut self, _: &str, _: &NextTrial, _: u32) {}
         fn ended(&mut self, _: &Trial) {}
     }
 
-    struct Folder(PathBuf);
+    /// A folder for a run; dropping it removes it.
+    pub(crate) struct Folder(PathBuf);
     impl Folder {
-        fn new(name: &str) -> Folder {
+        pub(crate) fn new(name: &str) -> Folder {
             let path =
                 std::env::temp_dir().join(format!("sonde-runner-{name}-{}", std::process::id()));
             let _ = std::fs::remove_dir_all(&path);
             Folder(path)
         }
-        fn book(&self) -> Book {
+        pub(crate) fn book(&self) -> Book {
             let mut head = BenchRun::default();
             head.header.schema = sonde_results::bench::BENCH_SCHEMA_VERSION;
             let (store, run) = Store::open(&self.0, head).unwrap();
@@ -359,7 +361,7 @@ mod tests {
         })
     }
 
-    fn simulated(unfit: &[u32], stop_at: Option<u32>) -> Simulated {
+    pub(crate) fn simulated(unfit: &[u32], stop_at: Option<u32>) -> Simulated {
         let config = DeviceConfig { capacity_fps: CAPACITY, ..DeviceConfig::default() };
         Simulated {
             device: SimulatedDevice::new(config, 7),

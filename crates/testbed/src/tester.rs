@@ -6,9 +6,12 @@
 
 mod bed;
 mod copies;
+mod drain;
 mod neighbours;
 mod ports;
 mod series;
+#[cfg(test)]
+mod test_load;
 mod xdp;
 
 use std::hash::{BuildHasher, Hasher, RandomState};

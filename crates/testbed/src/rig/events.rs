@@ -43,15 +43,30 @@ impl Events {
     ) -> Result<()> {
         let Some(event) = self.0 else { return Ok(()) };
         let Ok(start) = begins.recv() else { return Ok(()) };
-        let due = start + event.at_ns;
-        while tai_now() < due {
-            if stop.load(Ordering::Relaxed) {
-                return Ok(());
-            }
-            let left = (due - tai_now()).clamp(0, STEP_NS);
-            std::thread::sleep(Duration::from_nanos(left as u64));
+        let stopped = || stop.load(Ordering::Relaxed);
+        match reached(start + event.at_ns, tai_now, stopped, std::thread::sleep) {
+            true => act(made, &event.action),
+            false => Ok(()),
         }
-        act(made, &event.action)
+    }
+}
+
+/// Sleeps until `due`; whether it came to that before the end was asked for.
+fn reached(
+    due: Time,
+    now: impl Fn() -> Time,
+    stopped: impl Fn() -> bool,
+    sleep: impl Fn(Duration),
+) -> bool {
+    loop {
+        let left = due - now();
+        if left <= 0 {
+            return true;
+        }
+        if stopped() {
+            return false;
+        }
+        sleep(Duration::from_nanos(left.min(STEP_NS) as u64));
     }
 }
 
@@ -89,3 +104,54 @@ pub fn learn(bed: &LabBed) -> Result<()> {
 
 /// How often a stop is looked for, ns.
 const STEP_NS: i64 = 50_000_000;
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::sync::mpsc;
+
+    use super::super::external::tests::{Log, external};
+    use super::*;
+
+    #[test]
+    fn an_event_is_at_its_time_unless_a_stop_comes_before() {
+        let due = Time::from_nanos(230_000_000);
+        let wait = |stop_at: i64| {
+            let (now, steps) = (Cell::new(0), Cell::new(0));
+            let sleep = |time: Duration| {
+                now.set(now.get() + time.as_nanos() as i64);
+                steps.set(steps.get() + 1);
+            };
+            let clock = || Time::from_nanos(now.get());
+            let reached = reached(due, clock, || now.get() >= stop_at, sleep);
+            (reached, now.get(), steps.get())
+        };
+        assert_eq!(wait(i64::MAX), (true, 230_000_000, 5));
+        // Seen within a step.
+        assert_eq!(wait(60_000_000), (false, 100_000_000, 2));
+        // Due and asked to stop at once: it is due.
+        assert_eq!(wait(230_000_000), (true, 230_000_000, 5));
+    }
+
+    #[test]
+    fn an_event_is_carried_out_once_before_the_trial_or_during_it() {
+        let log = Log::new("events");
+        let mut made = TestBed::There(external(&[("reset", log.append("reset"))], None).unwrap());
+        let stop = AtomicBool::new(false);
+        let mut trial = |at_ns: i64, begins_at: Option<i64>| {
+            let event = Some(DeviceEvent { action: "reset".into(), at_ns });
+            let mut events = Events::of(&Offer { event, ..Offer::default() });
+            events.before(&mut made).unwrap();
+            let before = log.lines().len();
+            let (begin, begins) = mpsc::channel();
+            begins_at.into_iter().for_each(|ns| begin.send(Time::from_nanos(ns)).unwrap());
+            drop(begin);
+            events.during(&mut made, &begins, &stop).unwrap();
+            (before, log.lines().len())
+        };
+        assert_eq!(trial(-1, Some(1)), (1, 1));
+        assert_eq!(trial(5, Some(1)), (1, 2));
+        // No frame was ever due.
+        assert_eq!(trial(5, None), (2, 2));
+    }
+}

@@ -220,3 +220,94 @@ fn shell(command: &str) -> Result<()> {
     );
     Ok(())
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::path::PathBuf;
+
+    use crate::cases::DeviceKind;
+
+    use super::*;
+
+    /// A file to which commands append lines; dropping it removes it.
+    pub(crate) struct Log(PathBuf);
+
+    impl Log {
+        pub(crate) fn new(name: &str) -> Log {
+            let name = format!("sonde-external-{name}-{}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            let _ = std::fs::remove_file(&path);
+            Log(path)
+        }
+
+        /// A command that appends `line`.
+        pub(crate) fn append(&self, line: &str) -> String {
+            format!("echo {line} >> {}", self.0.display())
+        }
+
+        pub(crate) fn lines(&self) -> Vec<String> {
+            let text = std::fs::read_to_string(&self.0).unwrap_or_default();
+            text.lines().map(str::to_owned).collect()
+        }
+    }
+
+    impl Drop for Log {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
+
+    /// A device "d" without ports.
+    pub(crate) fn external(
+        commands: &[(&str, String)],
+        condition: Option<String>,
+    ) -> Result<External> {
+        let commands = commands.iter().map(|(name, command)| (name.to_string(), command.clone()));
+        let plan = DevicePlan {
+            name: "d".into(),
+            kind: "external".into(),
+            chain: 1,
+            cpu: None,
+            mtu: None,
+            ports: BTreeMap::new(),
+            commands: commands.collect(),
+        };
+        let device = DeviceUnderTest { name: "d".into(), kind: DeviceKind::External, plan };
+        let condition = Condition { command: condition, ..Condition::default() };
+        External::start(&device, &condition, None)
+    }
+
+    #[test]
+    fn a_device_is_started_brought_to_its_condition_and_stopped() {
+        let log = Log::new("order");
+        let commands = ["start", "reset", "stop"].map(|name| (name, log.append(name)));
+        let device = external(&commands, Some(log.append("condition"))).unwrap();
+        device.run("reset").unwrap();
+        assert_eq!(log.lines(), ["start", "condition", "reset"]);
+        let unknown = device.run("power").unwrap_err().to_string();
+        assert!(unknown.contains("device d") && unknown.contains("commands.power"), "{unknown}");
+        drop(device);
+        assert_eq!(log.lines(), ["start", "condition", "reset", "stop"]);
+    }
+
+    #[test]
+    fn a_command_that_fails_is_named_with_its_output_and_the_device_is_stopped() {
+        let log = Log::new("fails");
+        let commands =
+            [("start", "echo broken >&2; exit 3".to_owned()), ("stop", log.append("stop"))];
+        let error = external(&commands, Some(log.append("condition"))).err().unwrap().to_string();
+        for part in ["exit 3", "status: 3", "broken"] {
+            assert!(error.contains(part), "{error}");
+        }
+        assert_eq!(log.lines(), ["stop"]);
+    }
+
+    #[test]
+    fn the_facts_of_a_device_are_its_commands_and_what_it_prints() {
+        let device = external(&[("facts", "echo ' firmware 7 '".into())], None).unwrap();
+        let facts = device.facts();
+        assert_eq!(facts["d"], "firmware 7");
+        assert_eq!(facts["d command facts"], "echo ' firmware 7 '");
+        assert!(device.counters().is_empty());
+    }
+}

@@ -235,6 +235,7 @@ mod tests {
     use sonde_meter::load::headers;
 
     use super::*;
+    use crate::cases::ExpandedPlan;
     use crate::expand::expand;
     use crate::plan::TomlText;
 
@@ -245,16 +246,90 @@ mod tests {
         RigPort { nets: vec![net], next_hop: [2; 6], ..RigPort::monitor(name, "eth0", None, mac) }
     }
 
+    fn expanded(workload: &str) -> ExpandedPlan {
+        let text = format!(
+            "title = 'x'\n[[device]]\nname = 'r'\nkind = 'router'\n[[procedure]]\n\
+             kind = 'throughput'\n[run]\nloop = false\n[workload]\n{workload}"
+        );
+        expand(&TomlText { file: "p.toml".into(), text }).unwrap()
+    }
+
+    /// Where frames of `count` addresses may come from the first.
+    fn ports(count: u32) -> [RigPort; 2] {
+        [port("a", 1, "198.18.0.0/16", count), port("b", 2, "198.19.0.0/16", 254)]
+    }
+
+    #[test]
+    fn frames_are_to_whom_the_pattern_says() {
+        let expanded = expanded("flows = [4]\n");
+        let (planned, plan) = (&expanded.cases[0], &expanded.plan);
+        let c = RigPort::monitor("c", "eth2", None, [2, 0, 0, 0, 0, 3]);
+        let of = |monitor, pattern| ways(&ports(254), monitor, planned, plan, pattern);
+        let one = |pattern| {
+            let (mut ways, copies) = of(Some(&c), pattern).unwrap();
+            assert_eq!(ways.len(), 1);
+            (ways.remove(0), copies)
+        };
+        // The device learns stations behind b, to which a then sends.
+        let (learning, copies) = one(Pattern::Learning);
+        assert_eq!((learning.from, learning.to), (1, 0));
+        assert!(copies.branches.is_empty() && copies.mixed.is_none());
+        let (stations, copies) = one(Pattern::Stations);
+        assert_eq!((stations.from, stations.to, stations.for_mac), (0, 1, None));
+        assert_eq!(stations.traffic.destination_mac, learning.traffic.source_mac);
+        assert_eq!((copies.branches[0].to, copies.branches[0].expects), (2, Expects::None));
+        // What it has not learned it floods to all ports.
+        let (unknown, copies) = one(Pattern::Unknown);
+        assert_ne!(unknown.traffic.destination_mac, stations.traffic.destination_mac);
+        assert_eq!(copies.branches[0].expects, Expects::All);
+        for pattern in [Pattern::Stations, Pattern::Unknown] {
+            let error = of(None, pattern).unwrap_err().to_string();
+            assert!(error.contains("ports.c"), "{error}");
+        }
+    }
+
+    #[test]
+    fn groups_share_a_stream_with_stations_or_have_it_alone() {
+        let expanded = expanded("flows = [4]\n");
+        let (planned, plan) = (&expanded.cases[0], &expanded.plan);
+        let c = RigPort::monitor("c", "eth2", None, [2, 0, 0, 0, 0, 3]);
+        let of = |share| {
+            let pattern = Pattern::Multicast { share };
+            let (mut ways, copies) = ways(&ports(254), Some(&c), planned, plan, pattern).unwrap();
+            (ways.remove(0).traffic, copies)
+        };
+        let group: IpAddr = "239.192.0.1".parse().unwrap();
+        let (alone, copies) = of(1.0);
+        assert_eq!((alone.destination.first, alone.destination_mac), (group, MacRule::Group));
+        assert!(copies.mixed.is_none() && copies.branches[0].expects == Expects::All);
+        let (first, copies) = of(0.25);
+        let second = copies.mixed.unwrap();
+        assert_eq!((second.traffic.destination.first, second.share), (group, 0.25));
+        assert_eq!(first.destination_mac, MacRule::Fixed([2; 6]));
+        assert_eq!(copies.branches[0].expects, Expects::Mixed);
+    }
+
+    #[test]
+    fn a_device_that_translates_addresses_has_no_way_back() {
+        let expanded = expanded("flows = [4]\n");
+        let planned = PlannedCase { bidirectional: true, ..expanded.cases[0].clone() };
+        let mut ports = ports(254);
+        let both =
+            |ports: &[RigPort; 2]| ways(ports, None, &planned, &expanded.plan, Pattern::Plan);
+        let (there_and_back, _) = both(&ports).unwrap();
+        assert_eq!(
+            there_and_back.iter().map(|w| (w.from, w.to)).collect::<Vec<_>>(),
+            [(0, 1), (1, 0)]
+        );
+        ports[0].translated = true;
+        let error = both(&ports).unwrap_err().to_string();
+        assert!(error.contains("from a to b only"), "{error}");
+    }
+
     #[test]
     fn fields_vary_as_the_workload_says() {
-        let text = "title = 'x'\n[[device]]\nname = 'r'\nkind = 'router'\n[[procedure]]\n\
-                    kind = 'throughput'\n[run]\nloop = false\n[workload]\nflows = [12]\n\
-                    sources = 3\ndscp = [0, 46]\nmacs = 'random'\n";
-        let source = TomlText { file: "p.toml".into(), text: text.into() };
-        let expanded = expand(&source).unwrap();
+        let expanded = expanded("flows = [12]\nsources = 3\ndscp = [0, 46]\nmacs = 'random'\n");
         let (planned, plan) = (&expanded.cases[0], &expanded.plan);
-        let ports =
-            |count| [port("a", 1, "198.18.0.0/16", count), port("b", 2, "198.19.0.0/16", 254)];
         let (ways, _) = ways(&ports(254), None, planned, plan, Pattern::Plan).unwrap();
         let all: Vec<[u8; 112]> =
             headers(&ways[0].traffic).unwrap().iter().map(|h| h.octets).collect();

@@ -18,6 +18,7 @@ use sonde_wire::signature::Secret;
 
 use super::bed::{PortFacts, Watch, refused_beyond};
 use super::copies::{CopyShare, CopySpec, Expects};
+use super::drain::Drain;
 use super::series::QuantileSeries;
 use super::{
     DirectionLoad, LoadResult, SECOND, TesterPort, TesterSpec, TrialProgress, patiently,
@@ -166,15 +167,12 @@ impl Ports {
                 progress(so_far());
                 std::thread::sleep(TICK);
             }
-            let end = tai_now() + spec.drain.as_nanos() as i64;
-            let mut copies: Option<Time> = None;
-            while tai_now() < copies.unwrap_or(end).min(end) && !stop.load(Ordering::Relaxed) {
-                let now = so_far();
-                progress(now);
-                if now.received >= now.sent {
-                    copies.get_or_insert(tai_now() + COPIES_NS);
-                }
-                std::thread::sleep(TICK);
+            let mut drain = Drain::new(tai_now().as_nanos(), spec.drain);
+            while !stop.load(Ordering::Relaxed) {
+                let all = so_far();
+                progress(all);
+                let Some(pause) = drain.pause(tai_now().as_nanos(), all, TICK) else { break };
+                std::thread::sleep(pause);
             }
             finish.store(true, Ordering::Relaxed);
             let (mut sent, mut results) = (Vec::new(), Vec::new());
@@ -370,8 +368,6 @@ const WAIT_NS: i64 = 2_000_000;
 const LEAD_NS: i64 = SECOND / 20;
 /// Between two looks at the threads.
 const TICK: Duration = Duration::from_millis(5);
-/// How long after the last frame copies of frames are waited for.
-const COPIES_NS: i64 = SECOND / 10;
 
 #[cfg(test)]
 mod tests;

@@ -12,13 +12,14 @@ use sonde_bpf::{
     AttachMode, BpfError, Expected, FlowHeader, XdpAnalyser, XdpAnalyserConfig, XdpGenerator,
     XdpGeneratorConfig, XdpPace,
 };
-use sonde_meter::load::{FCS_LEN, HeaderTemplate, LossLog};
+use sonde_meter::load::{FCS_LEN, HeaderTemplate, LoadError, LossLog};
 use sonde_results::trial::{Direction, Offer};
 use sonde_sys::clock::tai_now;
 use sonde_sys::netns;
 
 use super::bed::{PortFacts, Watch, handed_on};
 use super::copies::{CopyShare, CopySpec, Expects};
+use super::drain::Drain;
 use super::series::QuantileSeries;
 use super::{
     DirectionLoad, DirectionSpec, LoadResult, SECOND, TesterSpec, TrialProgress, patiently,
@@ -142,7 +143,7 @@ impl XdpEngine {
             };
             threads.into_iter().map(join).collect::<Result<Vec<()>>>()
         });
-        drain(spec.drain, start_ns, stop, &sources, &mut tracks, progress);
+        wait_for_late_frames(spec.drain, start_ns, stop, &sources, &mut tracks, progress);
         let directions: Vec<Direction> = tracks
             .into_iter()
             .zip(&sources)
@@ -152,12 +153,8 @@ impl XdpEngine {
         for (load, direction) in loads.iter().zip(&directions) {
             let from = spec.ways[load.way].from;
             let port = &spec.ports[from];
-            // A refused frame is in no counter: it must not pass for the device's loss.
-            let refused = direction.received == 0
-                && direction.sent > 0
-                && ports[from].kind == "veth"
-                && before[from].is_some()
-                && handed_on(port) == before[from];
+            let refused =
+                none_was_taken(direction, &ports[from].kind, [before[from], handed_on(port)]);
             ensure!(
                 !refused || down.is_some(),
                 "port {}: the kernel took none of {} frames; on virtual Ethernet the other end of \
@@ -171,8 +168,20 @@ impl XdpEngine {
     }
 }
 
+/// Whether the kernel took no frame of a direction, by what its port of this kind has `handed_on`
+/// before and after the trial. Such a frame is in no counter, and must not pass for the device's
+/// loss.
+fn none_was_taken(direction: &Direction, kind: &str, handed_on: [Option<u64>; 2]) -> bool {
+    let [before, after] = handed_on;
+    direction.received == 0
+        && direction.sent > 0
+        && kind == "veth"
+        && before.is_some()
+        && before == after
+}
+
 /// Waits for late frames, and for copies of frames where none is missing.
-fn drain(
+fn wait_for_late_frames(
     drain: Duration,
     start_ns: i64,
     stop: &AtomicBool,
@@ -180,9 +189,7 @@ fn drain(
     tracks: &mut [Track],
     progress: &mut dyn FnMut(TrialProgress),
 ) {
-    let begin = tai_now().as_nanos();
-    let mut end = begin + drain.as_nanos() as i64;
-    let mut complete = false;
+    let mut drain = Drain::new(tai_now().as_nanos(), drain);
     loop {
         let now = tai_now().as_nanos();
         for (track, generator) in tracks.iter_mut().zip(sources) {
@@ -190,14 +197,10 @@ fn drain(
         }
         let all = so_far(start_ns, sources, tracks);
         progress(all);
-        if all.received >= all.sent && !complete {
-            complete = true;
-            end = end.min(now + COPIES_NS);
+        match drain.pause(now, all, TICK) {
+            Some(pause) if !stop.load(Ordering::Relaxed) => std::thread::sleep(pause),
+            _ => return,
         }
-        if now >= end || stop.load(Ordering::Relaxed) {
-            return;
-        }
-        std::thread::sleep(TICK.min(Duration::from_nanos((end - now) as u64)));
     }
 }
 
@@ -218,43 +221,62 @@ fn generator(
     spec: &TesterSpec,
     secret: [u64; 2],
 ) -> Result<XdpGenerator> {
-    let headers = load.headers()?;
-    let HeaderTemplate { len, l3_at, l4_at, .. } = headers[0];
     let from = spec.ways[load.way].from;
-    let offer = &load.offer;
-    let config = XdpGeneratorConfig {
-        ifindex: ports[from].ifindex,
-        batch: batch(offer),
-        batch_stamps: false,
-        sizes: load.traffic.sizes.iter().map(|&s| s - FCS_LEN as u32).collect(),
-        header_len: len,
-        l3_at,
-        l4_at,
-        ipv6: load.traffic.ipv6(),
-        tag: load.tag,
-        secret,
-    };
-    let schedule = &load.schedule;
-    let mut loads = schedule.loads();
-    let pace = XdpPace {
-        frames: schedule.frames,
-        counted_from: schedule.counted_from,
-        burst: schedule.burst,
-        rate_fps: loads.next().map_or(offer.rate_fps, |(_, rate)| rate),
-        changes: loads.collect(),
-        catch_up_ns: schedule.catch_up_ns(CATCH_UP_MOST_NS) as u64,
-    };
-    let flow = |h: HeaderTemplate| FlowHeader {
-        header: h.octets,
-        ip_sum: h.ip_sum,
-        udp_sum: h.udp_sum,
-        stream: h.stream,
-    };
-    let flows: Vec<FlowHeader> = headers.into_iter().map(flow).collect();
     let port = &spec.ports[from];
+    let GeneratorLoad { config, flows, pace } =
+        GeneratorLoad::new(load, ports[from].ifindex, secret)?;
     let loaded =
         netns::inside(port.netns.as_deref(), || XdpGenerator::load(&config, &flows, &pace));
     loaded?.with_context(|| format!("port {}", port.name))
+}
+
+/// What a generator is loaded with.
+struct GeneratorLoad {
+    config: XdpGeneratorConfig,
+    flows: Vec<FlowHeader>,
+    pace: XdpPace,
+}
+
+impl GeneratorLoad {
+    fn new(
+        load: &DirectionLoad,
+        ifindex: u32,
+        secret: [u64; 2],
+    ) -> Result<GeneratorLoad, LoadError> {
+        let headers = load.headers()?;
+        let HeaderTemplate { len, l3_at, l4_at, .. } = headers[0];
+        let offer = &load.offer;
+        let config = XdpGeneratorConfig {
+            ifindex,
+            batch: batch(offer),
+            batch_stamps: false,
+            sizes: load.traffic.sizes.iter().map(|&s| s - FCS_LEN as u32).collect(),
+            header_len: len,
+            l3_at,
+            l4_at,
+            ipv6: load.traffic.ipv6(),
+            tag: load.tag,
+            secret,
+        };
+        let schedule = &load.schedule;
+        let mut loads = schedule.loads();
+        let pace = XdpPace {
+            frames: schedule.frames,
+            counted_from: schedule.counted_from,
+            burst: schedule.burst,
+            rate_fps: loads.next().map_or(offer.rate_fps, |(_, rate)| rate),
+            changes: loads.collect(),
+            catch_up_ns: schedule.catch_up_ns(CATCH_UP_MOST_NS) as u64,
+        };
+        let flow = |h: HeaderTemplate| FlowHeader {
+            header: h.octets,
+            ip_sum: h.ip_sum,
+            udp_sum: h.udp_sum,
+            stream: h.stream,
+        };
+        let flows = headers.into_iter().map(flow).collect();
+        Ok(GeneratorLoad { config, flows, pace })
+    }
 }
 
 /// One direction under way.
@@ -359,7 +381,68 @@ const LEAD_NS: i64 = SECOND / 20;
 const TICK: Duration = Duration::from_millis(2);
 /// Looks, of which one in this many goes to the ports and the reader of the progress, too.
 const LOOK_EVERY: u32 = 50;
-/// How long after the last frame copies of frames are waited for.
-const COPIES_NS: i64 = SECOND / 10;
 /// MTU up to which a frame lies in one page.
 const LINEAR: u32 = 3000;
+
+#[cfg(test)]
+mod tests {
+    use sonde_results::trial::LoadStep;
+
+    use super::*;
+    use crate::tester::test_load::load;
+
+    fn generator_load(offer: &Offer) -> GeneratorLoad {
+        GeneratorLoad::new(&load(offer), 3, [1, 2]).unwrap()
+    }
+
+    #[test]
+    fn a_generator_gets_frames_without_the_fcs_and_a_header_for_each_flow() {
+        let GeneratorLoad { config, flows, .. } = generator_load(&Offer::steady(1e4, SECOND));
+        assert_eq!((config.ifindex, config.tag, config.secret), (3, 7, [1, 2]));
+        assert_eq!((&config.sizes[..], config.ipv6), (&[124][..], false));
+        // Ethernet, IPv4 and UDP.
+        assert_eq!((config.l3_at, config.l4_at, config.header_len), (14, 34, 42));
+        assert_eq!(flows.iter().map(|f| f.stream).collect::<Vec<_>>(), [0, 1, 2, 3]);
+        assert!(flows.iter().all(|f| f.header[30..34] == [198, 19, 0, 2]));
+    }
+
+    #[test]
+    fn a_generator_changes_its_load_where_the_offer_does() {
+        let step = |after_frames, rate_fps| LoadStep { after_frames, rate_fps };
+        let steps = vec![step(1_000, 2e4), step(5_000, 5e3)];
+        let offer = Offer { steps, discard_ns: SECOND / 20, ..Offer::steady(1e4, SECOND) };
+        let XdpPace { frames, counted_from, burst, rate_fps, changes, .. } =
+            generator_load(&offer).pace;
+        assert_eq!((frames, counted_from, burst), (10_000, 500, 1));
+        let changes: Vec<(u64, u64)> =
+            changes.iter().map(|&(from, rate)| (from, rate.round() as u64)).collect();
+        assert_eq!((rate_fps.round(), &changes[..]), (1e4, &[(1_000, 20_000), (5_000, 5_000)][..]));
+    }
+
+    #[test]
+    fn frames_leave_alone_until_that_is_too_slow_and_bursts_together() {
+        let of = |rate, burst| batch(&Offer { burst, ..Offer::steady(rate, SECOND) });
+        assert_eq!((of(1e3, 1), of(300e3, 1)), (1, 1));
+        assert_eq!((of(301e3, 1), of(1e6, 1), of(1e9, 1)), (6, 20, 64));
+        assert_eq!((of(1e3, 8), of(1e3, 1_000)), (8, 64));
+        // The greatest load of the trial counts.
+        let steps = vec![LoadStep { after_frames: 10, rate_fps: 1e6 }];
+        assert_eq!(batch(&Offer { steps, ..Offer::steady(1e3, SECOND) }), 20);
+    }
+
+    #[test]
+    fn frames_that_the_kernel_refused_are_no_loss_of_the_device() {
+        let direction = |sent, received| Direction { sent, received, ..Direction::default() };
+        let refused = |sent, received, kind, handed_on| {
+            none_was_taken(&direction(sent, received), kind, handed_on)
+        };
+        assert!(refused(10, 0, "veth", [Some(5), Some(5)]));
+        // The device lost them: they left.
+        assert!(!refused(10, 0, "veth", [Some(5), Some(15)]));
+        assert!(!refused(10, 1, "veth", [Some(5), Some(5)]));
+        assert!(!refused(0, 0, "veth", [Some(5), Some(5)]));
+        // Cards do not refuse, and without counters nothing is known.
+        assert!(!refused(10, 0, "", [Some(5), Some(5)]));
+        assert!(!refused(10, 0, "veth", [None, None]));
+    }
+}

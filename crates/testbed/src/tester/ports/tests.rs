@@ -1,12 +1,10 @@
-use std::net::IpAddr;
-
-use sonde_meter::load::{AddressRule, LoadSchedule, MacRule, PortRule, Traffic};
+use sonde_meter::load::LoadSchedule;
 use sonde_port::mem::{MemClock, MemLink, MemPort, PathModel, PathStats};
 use sonde_port::{Caps, PortError, RxBurst, TxBurst};
 use sonde_results::trial::Offer;
 
 use super::*;
-use crate::tester::MTU_MAX;
+use crate::tester::test_load::load;
 
 /// A port in virtual time, which passes while it is used: 100 ns each time that it is asked.
 struct Ticking {
@@ -53,26 +51,6 @@ impl Port for Ticking {
 
 const START: Time = Time::from_nanos(1_000_000);
 const SECRET: Secret = Secret([1, 2]);
-
-fn load(offer: &Offer) -> DirectionLoad {
-    let address = |text: &str| AddressRule::fixed(text.parse::<IpAddr>().unwrap());
-    let traffic = Traffic {
-        sizes: vec![128],
-        tags: Vec::new(),
-        labels: Vec::new(),
-        source_mac: MacRule::Fixed([2, 0, 0, 0, 0, 1]),
-        destination_mac: MacRule::Fixed([2, 0, 0, 0, 0, 2]),
-        source: address("198.18.0.2"),
-        destination: address("198.19.0.2"),
-        source_port: PortRule::RFC4814_SOURCE,
-        destination_port: PortRule::RFC4814_DESTINATION,
-        flows: 4,
-        tos: vec![0],
-        ttl: 64,
-        seed: 1,
-    };
-    DirectionLoad::new(&traffic, None, offer, 7, MTU_MAX).unwrap()
-}
 
 /// What a direction is found to have done over a path, and what the path says of itself. `enough`:
 /// a stop is asked for before it begins.

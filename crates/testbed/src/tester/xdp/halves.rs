@@ -157,10 +157,7 @@ impl CountedTrial<'_> {
     /// To be called every few milliseconds. What was sent so far is not known here: what was
     /// due by now is.
     pub fn follow(&mut self, now_ns: i64) {
-        let passed = (now_ns - self.start_ns).max(0) as f64;
-        let share = passed / self.schedule.duration_ns().max(1) as f64;
-        let due = (self.schedule.frames as f64 * share.min(1.0)) as u64;
-        self.track.follow(now_ns, due);
+        self.track.follow(now_ns, due(&self.schedule, now_ns - self.start_ns));
     }
 
     /// Frames that have arrived, each once.
@@ -171,5 +168,25 @@ impl CountedTrial<'_> {
     /// What became of the `sent` frames; stamps are of this host's clock.
     pub fn end(self, sent: u64) -> Direction {
         self.track.arrivals(sent)
+    }
+}
+
+/// About how many frames are due within `passed_ns` of the first, as if they were evenly spread.
+fn due(schedule: &LoadSchedule, passed_ns: i64) -> u64 {
+    let share = passed_ns.max(0) as f64 / schedule.duration_ns().max(1) as f64;
+    (schedule.frames as f64 * share.min(1.0)) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use sonde_results::trial::Offer;
+
+    use super::*;
+
+    #[test]
+    fn no_frame_is_due_before_the_first_and_none_after_the_last() {
+        let schedule = LoadSchedule::new(&Offer::steady(1000.0, 2_000_000_000));
+        assert_eq!([-5, 0, 1_000_000_000].map(|ns| due(&schedule, ns)), [0, 0, 1000]);
+        assert_eq!([2_000_000_000, i64::MAX].map(|ns| due(&schedule, ns)), [2000, 2000]);
     }
 }
