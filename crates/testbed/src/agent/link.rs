@@ -1,6 +1,6 @@
 //! A controller's connection to an agent.
 
-use std::io;
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -55,10 +55,12 @@ impl From<AgentError> for RunError {
     }
 }
 
+type TlsStream = StreamOwned<ClientConnection, TcpStream>;
+
 /// A connection to an agent.
-pub struct AgentLink {
+pub struct AgentLink<S = TlsStream> {
     name: String,
-    channel: Channel<StreamOwned<ClientConnection, TcpStream>>,
+    channel: Channel<S>,
     clock: SocketAddr,
     clock_key: [u8; 32],
 }
@@ -96,7 +98,7 @@ impl AgentLink {
         }
     }
 
-    fn try_connect(agent: &AgentAddress, tls: &Arc<ClientConfig>) -> Result<Greeting> {
+    fn try_connect(agent: &AgentAddress, tls: &Arc<ClientConfig>) -> Result<Greeting<TlsStream>> {
         let (host, _) = agent.address.rsplit_once(':').with_context(|| {
             format!("'{}' is no address of an agent; write HOST:PORT", agent.address)
         })?;
@@ -110,7 +112,7 @@ impl AgentLink {
         let mut error = anyhow!("{} has no address", agent.address);
         for peer in found {
             match connect_tcp(peer, PATIENCE, PATIENCE) {
-                Ok(stream) => return Self::greet(agent, name, stream, tls),
+                Ok(stream) => return Self::shake_hands(agent, name, stream, tls),
                 Err(e) => {
                     error = anyhow!(e)
                         .context(format!("cannot connect to {peer}; does 'sonde agent' run there?"))
@@ -120,16 +122,16 @@ impl AgentLink {
         Err(error)
     }
 
-    fn greet(
+    fn shake_hands(
         agent: &AgentAddress,
         name: ServerName<'static>,
         stream: TcpStream,
         tls: &Arc<ClientConfig>,
-    ) -> Result<Greeting> {
+    ) -> Result<Greeting<TlsStream>> {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        let mut clock = stream.peer_addr()?;
+        let peer = stream.peer_addr()?;
         let mut wire = StreamOwned::new(ClientConnection::new(tls.clone(), name)?, stream);
         while wire.conn.is_handshaking() {
             wire.conn.complete_io(&mut wire.sock).with_context(|| {
@@ -141,7 +143,13 @@ impl AgentLink {
                 )
             })?;
         }
-        let mut channel = Channel::new(wire);
+        Self::greet(&agent.name, Channel::new(wire), peer)
+    }
+}
+
+impl<S: Read + Write> AgentLink<S> {
+    /// Checks that both are of one kind. The clock is asked at the address of `peer`.
+    fn greet(name: &str, mut channel: Channel<S>, peer: SocketAddr) -> Result<Greeting<S>> {
         let version = env!("CARGO_PKG_VERSION").to_owned();
         // An agent that does not want our certificate says so only now.
         channel.send(&AgentRequest::Hello { protocol: PROTOCOL, version }).context(REFUSED)?;
@@ -154,8 +162,8 @@ impl AgentLink {
         };
         match reply.with_context(silent)? {
             AgentReply::Hello { protocol: PROTOCOL, clock_port, clock_key, .. } => {
-                clock.set_port(clock_port);
-                let link = AgentLink { name: agent.name.clone(), channel, clock, clock_key };
+                let clock = SocketAddr::new(peer.ip(), clock_port);
+                let link = AgentLink { name: name.to_owned(), channel, clock, clock_key };
                 Ok(Greeting::Link(Box::new(link)))
             }
             AgentReply::Hello { protocol, version, .. } => bail!(
@@ -233,8 +241,8 @@ impl AgentLink {
 }
 
 /// What an agent says to a controller.
-enum Greeting {
-    Link(Box<AgentLink>),
+enum Greeting<S> {
+    Link(Box<AgentLink<S>>),
     /// Who has its ports.
     Busy(String),
 }
@@ -248,3 +256,110 @@ pub const BUSY: Duration = Duration::from_secs(10);
 const AGAIN: Duration = Duration::from_millis(100);
 /// For connections, and for an agent's answer.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Cursor, ErrorKind};
+
+    use serde::Serialize;
+
+    use super::*;
+
+    /// What the agent will have sent, and then nothing, or the end of the connection.
+    struct Script {
+        replies: Cursor<Vec<u8>>,
+        ends: bool,
+        /// What the controller has sent.
+        sent: Vec<u8>,
+    }
+
+    impl Script {
+        fn new(replies: &[AgentReply], ends: bool) -> Channel<Script> {
+            let replies = Cursor::new(replies.iter().flat_map(message).collect());
+            Channel::new(Script { replies, ends, sent: Vec::new() })
+        }
+    }
+
+    impl Read for Script {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            match self.replies.read(buffer)? {
+                0 if !self.ends => Err(ErrorKind::WouldBlock.into()),
+                n => Ok(n),
+            }
+        }
+    }
+
+    impl Write for Script {
+        fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+            self.sent.write(octets)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn message(message: &impl Serialize) -> Vec<u8> {
+        let mut channel = Channel::new(Cursor::new(Vec::new()));
+        channel.send(message).unwrap();
+        channel.stream().get_ref().clone()
+    }
+
+    fn hello(protocol: u32) -> AgentReply {
+        let version = "9.9".into();
+        AgentReply::Hello { protocol, version, clock_port: 77, clock_key: [5; 32] }
+    }
+
+    fn greeting(replies: &[AgentReply], ends: bool) -> Result<Greeting<Script>> {
+        let peer = "192.0.2.1:8620".parse().unwrap();
+        AgentLink::greet("west", Script::new(replies, ends), peer)
+    }
+
+    fn link(replies: &[AgentReply], ends: bool) -> AgentLink<Script> {
+        let all = [&[hello(PROTOCOL)], replies].concat();
+        match greeting(&all, ends).unwrap() {
+            Greeting::Link(link) => *link,
+            Greeting::Busy(who) => panic!("busy: {who}"),
+        }
+    }
+
+    #[test]
+    fn a_link_begins_with_a_hello_and_knows_where_the_clock_is() {
+        let link = link(&[], false);
+        assert_eq!((link.clock, link.clock_key), ("192.0.2.1:77".parse().unwrap(), [5; 32]));
+        let version = env!("CARGO_PKG_VERSION").into();
+        let request = AgentRequest::Hello { protocol: PROTOCOL, version };
+        assert_eq!(link.channel.stream().sent, message(&request));
+    }
+
+    #[test]
+    fn an_agent_that_cannot_be_had_gives_the_reason() {
+        let busy = greeting(&[AgentReply::Busy("192.0.2.9:1".into())], false).unwrap();
+        assert!(matches!(busy, Greeting::Busy(who) if who == "192.0.2.9:1"));
+        for (replies, ends, part) in [
+            (vec![hello(PROTOCOL + 1)], false, "version 9.9"),
+            (vec![AgentReply::Failed("no processor".into())], false, "no processor"),
+            (vec![AgentReply::Done], false, "something else"),
+            // Over TLS 1.3 a refused certificate shows only as the end of the connection.
+            (vec![], true, "certificate"),
+            (vec![], false, "did not answer within"),
+        ] {
+            let error = format!("{:#}", greeting(&replies, ends).err().unwrap());
+            assert!(error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn later_failures_are_distinguished_and_have_the_agents_name() {
+        let port = PortName { name: "a".into(), interface: "eth0".into(), netns: None, cpu: None };
+        let look = |replies: &[AgentReply]| link(replies, true).look(&port).unwrap_err();
+        let refused = look(&[AgentReply::Failed("no interface 'eth0'".into())]);
+        assert!(matches!(refused, AgentError::Refused { .. }));
+        assert_eq!(refused.to_string(), "agent west: no interface 'eth0'");
+        let strange = look(&[AgentReply::Done]);
+        assert!(matches!(&strange, AgentError::UnexpectedReply { agent } if agent == "west"));
+        let lost = look(&[]);
+        assert!(matches!(lost, AgentError::Lost { .. }), "{lost}");
+        assert!(lost.to_string().starts_with("agent west is lost: "), "{lost}");
+    }
+}

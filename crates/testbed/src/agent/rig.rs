@@ -60,6 +60,13 @@ impl AgentRig {
     /// # Errors
     /// Whatever is in the way, with the agent's name.
     pub fn open(spec: AgentRigSpec) -> Result<AgentRig, RunError> {
+        let mut rig = Self::new(spec)?;
+        rig.connect(&AtomicBool::new(false))?;
+        Ok(rig)
+    }
+
+    /// Without connections.
+    fn new(spec: AgentRigSpec) -> Result<AgentRig, RunError> {
         let whole = spec.ways.iter().enumerate().map(|(way, w)| Arrival {
             way,
             to: w.to,
@@ -76,9 +83,7 @@ impl AgentRig {
             }
         }
         let links = spec.agents.iter().map(|_| None).collect();
-        let mut rig = AgentRig { spec, arrivals, links, tag: 0 };
-        rig.connect(&AtomicBool::new(false))?;
-        Ok(rig)
+        Ok(AgentRig { spec, arrivals, links, tag: 0 })
     }
 
     /// Finds the agents that are lost.
@@ -451,10 +456,133 @@ const ASK_EVERY: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
+    use sonde_meter::load::{AddressRule, MacRule, PortRule, Traffic};
+
     use super::*;
 
     fn clock(ns: i64, error_ns: i64) -> ClockOffset {
         ClockOffset { ns, error_ns, at_ns: 0 }
+    }
+
+    /// Ports a and b of the agents "west" and "east", and c of "east". Frames go from a to b, copies
+    /// of them to c; `back`: others go from b to a.
+    fn rig(back: bool) -> AgentRig {
+        let traffic = Traffic {
+            sizes: vec![128],
+            tags: Vec::new(),
+            labels: Vec::new(),
+            source_mac: MacRule::Fixed([2, 0, 0, 0, 0, 1]),
+            destination_mac: MacRule::Fixed([2, 0, 0, 0, 0, 2]),
+            source: AddressRule::fixed([198, 18, 0, 2].into()),
+            destination: AddressRule::fixed([198, 19, 0, 2].into()),
+            source_port: PortRule::RFC4814_SOURCE,
+            destination_port: PortRule::RFC4814_DESTINATION,
+            flows: 1,
+            tos: vec![0],
+            ttl: 64,
+            seed: 1,
+        };
+        let way = |from, to| DirectionSpec {
+            from,
+            to,
+            traffic: traffic.clone(),
+            length_change: 0,
+            for_mac: Some([2; 6]),
+        };
+        let port = |name: &str| PortName {
+            name: name.into(),
+            interface: format!("eth-{name}"),
+            netns: None,
+            cpu: None,
+        };
+        let agent = |name: &str| AgentAddress { name: name.into(), address: "192.0.2.1:1".into() };
+        let tls = ClientConfig::builder_with_provider(sonde_run::pem::provider())
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(rustls::RootCertStore::empty())
+            .with_no_client_auth();
+        let mut ways = vec![way(0, 1)];
+        ways.extend(back.then(|| way(1, 0)));
+        let branch = Branch { to: 2, for_mac: None, expects: Expects::None };
+        let spec = AgentRigSpec {
+            agents: vec![agent("west"), agent("east")],
+            tls: Arc::new(tls),
+            ports: vec![(0, port("a")), (1, port("b")), (1, port("c"))],
+            ways,
+            copies: CopySpec { mixed: None, branches: vec![branch] },
+            drain: Duration::ZERO,
+            secret: [1, 2],
+            busy: Duration::ZERO,
+        };
+        AgentRig::new(spec).unwrap()
+    }
+
+    #[test]
+    fn each_agent_gets_the_ends_at_its_own_ports() {
+        let rig = rig(true);
+        let ends = |agent| -> Vec<(usize, String, bool)> {
+            let halves = rig.halves(agent).into_iter();
+            halves.map(|h| (h.way, h.port.name, h.role == EndRole::Source)).collect()
+        };
+        assert_eq!(ends(0), [(0, "a".into(), true), (1, "a".into(), false)]);
+        // Copies of the first direction follow all directions.
+        let east = [(1, "b".into(), true), (0, "b".into(), false), (2, "c".into(), false)];
+        assert_eq!(ends(1), east);
+        assert!(rig.caveats().contains(Caveat::ClocksDiffer));
+    }
+
+    #[test]
+    fn halves_become_directions_in_this_hosts_time() {
+        let rig = rig(false);
+        let offer = Offer::steady(1000.0, 100_000_000);
+        let load = DirectionLoad::new(&rig.spec.ways[0].traffic, None, &offer, 1, MTU_MAX).unwrap();
+        // West's clock is 1 ms ahead of this host's, and east's 2 ms behind it.
+        let clocks = [clock(1_000_000, 10), clock(-2_000_000, 10)];
+        let out = Direction {
+            sent: 100,
+            sent_bytes: 12_800,
+            sent_ns: [6_000_000, 105_000_000],
+            ..Direction::default()
+        };
+        let came = Direction { received: 99, received_ns: [4_000_000, 0], ..Direction::default() };
+        let flooded = Direction { received: 3, ..Direction::default() };
+        let west = TrialEnd { sources: vec![Some(out)], sinks: vec![None], ..TrialEnd::default() };
+        let east = TrialEnd {
+            sources: vec![None],
+            sinks: vec![Some(came), Some(flooded)],
+            ..TrialEnd::default()
+        };
+        let of = |ended: &[TrialEnd]| {
+            rig.directions(&offer, std::slice::from_ref(&load), 5_000_000, ended, &clocks)
+        };
+        let directions = of(&[west.clone(), east]).unwrap();
+        let [d] = &directions[..] else { panic!("{directions:?}") };
+        assert_eq!((d.name.as_str(), d.intended, d.sent, d.received), ("a>b", 100, 100, 99));
+        assert_eq!(d.sent_ns, [5_000_000, 104_000_000]);
+        // 0: there was none.
+        assert_eq!(d.received_ns, [6_000_000, 0]);
+        assert_eq!(d.flooded, 3);
+        let missing = of(&[west, TrialEnd::default()]).unwrap_err().to_string();
+        assert!(missing.contains("agent east has sent no counters"), "{missing}");
+    }
+
+    #[test]
+    fn the_state_of_all_agents_is_that_of_the_worst() {
+        let end = |cpu_ns, stolen_ns, clock_drift_ns| TrialEnd {
+            health: TrialHealth { cpu_ns, stolen_ns, clock_drift_ns, ..TrialHealth::default() },
+            ..TrialEnd::default()
+        };
+        let ended = [end(5, 100, 7), end(6, 30, -9)];
+        let before = [clock(0, 10), clock(1_000, 20)];
+        let after = [clock(0, 10), clock(1_040, 20)];
+        let still = health(&[[0, 1]], &ended, &before, &[], &after);
+        assert_eq!((still.cpu_ns, still.stolen_ns, still.clock_drift_ns), (11, 100, -9));
+        assert_eq!(still.clock_offset_ns, [1_000, 1_040]);
+        // The error of the offset, and by how much it changed.
+        assert_eq!(still.clock_error_ns, 30 + 40);
+        let jumped = [vec![clock(0, 10), clock(5_000, 20)]];
+        let jump = health(&[[0, 1]], &ended, &before, &jumped, &after);
+        assert_eq!(jump.clock_drift_ns, 5_000 - (1_040 + 30 + 30));
     }
 
     #[test]
