@@ -476,7 +476,8 @@ mod tests {
         let expanded = plan("[workload]\nframes = [64, 512]\n[[procedure]]\nkind = 'throughput'\n");
         let folder = Folder::new("ceilings");
         let mut book = folder.book();
-        let mut rig = Simulated { fastest: 1e6, ..simulated(&[], None) };
+        let mut rig = simulated(&[], None);
+        rig.fastest = 1e6;
         let mut ceilings = Ceilings::default();
         let mut of = |case, line| {
             let before = rig.offered;
@@ -513,7 +514,8 @@ mod tests {
     fn a_tester_that_cannot_send_is_an_error_with_the_next_step() {
         let expanded = plan("[[procedure]]\nkind = 'throughput'\n");
         let folder = Folder::new("ceilings-none");
-        let mut rig = Simulated { fastest: 0.0, ..simulated(&[], None) };
+        let mut rig = simulated(&[], None);
+        rig.fastest = 0.0;
         let (mut ceilings, mut book) = (Ceilings::default(), folder.book());
         let error = of(&mut ceilings, &expanded, 0, 1e6, &mut rig, &mut book).unwrap_err();
         assert!(error.to_string().contains("sonde doctor"), "{error}");

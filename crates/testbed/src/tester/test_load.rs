@@ -12,7 +12,7 @@ pub(super) fn load(offer: &Offer) -> DirectionLoad {
     DirectionLoad::new(&traffic(), None, offer, 7, MTU_MAX).unwrap()
 }
 
-pub(super) fn traffic() -> Traffic {
+fn traffic() -> Traffic {
     let address = |text: &str| AddressRule::fixed(text.parse::<IpAddr>().unwrap());
     Traffic {
         sizes: vec![128],
