@@ -316,7 +316,7 @@ mod tests {
     }
 
     fn link(replies: &[AgentReply], ends: bool) -> AgentLink<Script> {
-        let all = [&[hello(PROTOCOL)], replies].concat();
+        let all = [&[hello(PROTOCOL)][..], replies].concat();
         match greeting(&all, ends).unwrap() {
             Greeting::Link(link) => *link,
             Greeting::Busy(who) => panic!("busy: {who}"),
