@@ -32,7 +32,6 @@ pub struct Cli {
     pub log: LogArgs,
 }
 
-/// The commands.
 #[derive(Subcommand, Debug)]
 pub enum Command {
     /// Send STAMP probes and measure delay, loss and jitter
@@ -79,7 +78,7 @@ pub struct SchemaArgs {
     pub instrument: RunKind,
 }
 
-/// What wrote a run file.
+/// The instrument that wrote a run file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum RunKind {
     /// `sonde probe` and `sonde demo`
@@ -126,9 +125,9 @@ pub struct ProbeArgs {
     /// How packets are sent and received.
     #[command(flatten, next_help_heading = "Engine")]
     pub engine: EngineArgs,
-    /// Where the numbers go.
+    /// Where records and the run go.
     #[command(flatten, next_help_heading = "Output")]
-    pub output: OutputArgs,
+    pub output: ProbeOutputArgs,
 }
 
 /// How packets are sent and received.
@@ -155,14 +154,14 @@ pub struct EngineArgs {
 }
 
 impl EngineArgs {
-    /// The same for an instrument.
+    /// As a part of an instrument's settings.
     pub fn settings(&self) -> EngineSettings {
         let EngineArgs { engine, iface, xdp_mode, queues, busy_poll, cpu } = self.clone();
         EngineSettings { engine, iface, xdp_mode, queues, busy_poll, cpu }
     }
 }
 
-/// What can be said about the streams of all targets.
+/// Options of all streams, which a target of a file may override.
 #[derive(Args, Clone, Debug, Default)]
 pub struct StreamArgs {
     /// Time between the probes of one stream [default: 1s]
@@ -204,7 +203,7 @@ pub struct StreamArgs {
 }
 
 impl StreamArgs {
-    /// The same for an instrument.
+    /// As a part of a probe's settings.
     pub fn options(&self) -> StreamOptions {
         let StreamArgs { interval, count, size, dscp, port, flows, flow_ports, .. } = self.clone();
         let StreamArgs { schedule, ttl, reflector, source, source_port, .. } = *self;
@@ -225,7 +224,7 @@ impl StreamArgs {
     }
 }
 
-/// What can be said about a whole run.
+/// Options of the whole run.
 #[derive(Args, Clone, Debug, Default)]
 pub struct RunArgs {
     /// Stop after this time
@@ -246,16 +245,16 @@ pub struct RunArgs {
 }
 
 impl RunArgs {
-    /// The same for an instrument.
+    /// As a part of a probe's settings.
     pub fn options(&self) -> RunOptions {
         let RunArgs { duration, timeout, record_interval, late_limit, seed } = *self;
         RunOptions { duration, timeout, record_interval, late_limit, seed }
     }
 }
 
-/// Where the numbers go.
+/// Where records and the run of a probe go.
 #[derive(Args, Clone, Debug, Default)]
-pub struct OutputArgs {
+pub struct ProbeOutputArgs {
     /// Print the summary only
     #[arg(short, long)]
     pub quiet: bool,
@@ -277,7 +276,7 @@ pub struct OutputArgs {
     pub json: bool,
 }
 
-impl OutputArgs {
+impl ProbeOutputArgs {
     /// Whether records or the run have standard output: all else then goes to standard error.
     pub fn takes_stdout(&self) -> bool {
         let files = [&self.jsonl, &self.csv, &self.out].into_iter().flatten();
@@ -331,7 +330,7 @@ pub struct ReflectArgs {
 }
 
 impl ReflectArgs {
-    /// What the reflector is told to do.
+    /// The settings of the reflector.
     pub fn settings(&self) -> ReflectSettings {
         ReflectSettings {
             port: self.port.clone(),

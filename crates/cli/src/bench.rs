@@ -85,7 +85,7 @@ fn verdict(measured: &[Measurement], all_applied: bool) -> Exit {
         return Exit::NoReply;
     }
     let decided = all_applied && !measured.iter().any(Measurement::undecided);
-    if decided { Exit::Ok } else { Exit::CannotTell }
+    if decided { Exit::Ok } else { Exit::Undecided }
 }
 
 fn default_folder(plan: &Path) -> PathBuf {
@@ -121,10 +121,10 @@ mod tests {
             (vec![sound(), kept], true, Exit::Ok),
             (vec![sound(), failed.clone()], true, Exit::NoReply),
             (vec![broken, empty.clone()], false, Exit::NoReply),
-            (vec![sound(), empty], true, Exit::CannotTell),
-            (vec![sound(), cut], true, Exit::CannotTell),
-            (vec![sound(), without], true, Exit::CannotTell),
-            (vec![sound()], false, Exit::CannotTell),
+            (vec![sound(), empty], true, Exit::Undecided),
+            (vec![sound(), cut], true, Exit::Undecided),
+            (vec![sound(), without], true, Exit::Undecided),
+            (vec![sound()], false, Exit::Undecided),
         ] {
             assert_eq!(verdict(&all, applied), exit, "{all:?}");
         }

@@ -14,8 +14,8 @@ use sonde_results::units::parse_share;
 use sonde_testbed::store;
 
 use crate::exit::{Exit, Failure};
-use crate::output::grid::{Column, Grid};
 use crate::output::style::{Style, Tone};
+use crate::output::text_table::{TextColumn, TextTable};
 use crate::report::{print, save};
 
 /// `sonde compare`
@@ -79,7 +79,7 @@ pub fn run(args: &CompareArgs) -> Result<Exit, Failure> {
     // A worse result is the more important news, and what is not known is no good news.
     Ok(match exit {
         _ if worse => Exit::NoReply,
-        Exit::Ok if !comparison.undecided().is_empty() => Exit::CannotTell,
+        Exit::Ok if !comparison.undecided().is_empty() => Exit::Undecided,
         exit => exit,
     })
 }
@@ -131,13 +131,13 @@ fn as_json(comparison: &Comparison, threshold: f64) -> serde_json::Value {
 fn as_text(comparison: &Comparison, threshold: f64, style: Style) -> String {
     let head = ["CASE", "QUANTITY", "A", "B", "DIFFERENCE (95 %)", "EFFECT", "P", "VERDICT"];
     let rows: Vec<[String; 8]> = comparison.rows.iter().map(|r| cells(r, threshold)).collect();
-    let grid = Grid::new(head.into_iter().enumerate().map(|(i, head)| Column {
+    let table = TextTable::new(head.into_iter().enumerate().map(|(i, head)| TextColumn {
         head,
         rank: 0,
         left: i < 2 || i == 7,
         cells: rows.iter().map(|row| row[i].clone()).collect(),
     }));
-    let lines = grid.lines(usize::MAX, Style::default(), |_, _| Tone::Plain);
+    let lines = table.lines(usize::MAX, Style::default(), |_, _| Tone::Plain);
     let verdicts = comparison.rows.iter().map(|row| match row.verdict {
         ComparisonVerdict::Better => Tone::Good,
         ComparisonVerdict::Worse if row.worse_beyond(threshold) => Tone::Bad,
@@ -264,7 +264,7 @@ intervals (from six repetitions on). DIFFERENCE: Hodges-Lehmann shift as a share
 with the interval of the rank-sum test. EFFECT: Cliff's delta, -1 to 1. P: Mann-Whitney, exact
 up to 60 values.
 Exit codes: 0 nothing is worse by more than the threshold, 1 something is, 2 usage, 3 there is no
-readable run or no common case, 4 something could not be saved, 5 cannot tell: too few repetitions,
+readable run or no common case, 4 something could not be saved, 5 undecided: too few repetitions,
 a value that the tester set, or one that only one of the runs has.";
 
 #[cfg(test)]

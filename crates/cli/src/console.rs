@@ -25,7 +25,7 @@ pub fn line(text: Arguments<'_>) {
     print(&format!("{text}\n"));
 }
 
-/// See [`errln!`]. A failure has nowhere left to be told.
+/// See [`errln!`]. A failure cannot be reported anywhere.
 pub fn error_line(text: Arguments<'_>) {
     let _ = io::stderr().write_all(format!("{text}\n").as_bytes());
 }
@@ -45,14 +45,14 @@ pub fn check_input(sources: &[String]) -> anyhow::Result<()> {
 
 /// Writes `text` to standard output.
 pub fn print(text: &str) {
-    // `Out` keeps its failures to itself.
+    // This writer never fails.
     let _ = out().write_all(text.as_bytes());
 }
 
 /// Standard output as a writer that never fails: its first failure is remembered, and
-/// nothing is written after it, so that what was written ends at one place.
-pub fn out() -> Out {
-    Out(())
+/// nothing is written after it, so that no output is missing in between.
+pub fn out() -> RememberingStdout {
+    RememberingStdout(())
 }
 
 /// Whether nobody can read standard output any more: a closed pipe, a terminal that has
@@ -68,9 +68,9 @@ pub fn failure() -> Option<&'static io::Error> {
 
 /// See [`out`].
 #[derive(Debug)]
-pub struct Out(());
+pub struct RememberingStdout(());
 
-impl Write for Out {
+impl Write for RememberingStdout {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.write_all(bytes).map(|()| bytes.len())
     }

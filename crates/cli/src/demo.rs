@@ -15,7 +15,7 @@ use sonde_run::reflect::settings::Limit;
 use sonde_run::reflect::{self, Reflecting};
 use sonde_run::running::Context;
 
-use crate::args::{DemoArgs, OutputArgs};
+use crate::args::{DemoArgs, ProbeOutputArgs};
 use crate::exit::{Exit, Failure};
 use crate::probe::follow;
 use crate::signals;
@@ -45,7 +45,7 @@ pub fn run(args: &DemoArgs) -> Result<Exit, Failure> {
             .with_context(|| format!("cannot make {}", folder.display()))?;
     }
     let (about, probe) = demo.probe(args, rate, (args.duration, SECOND), &context)?;
-    let output = OutputArgs { out: Some(args.out.clone()), ..OutputArgs::default() };
+    let output = ProbeOutputArgs { out: Some(args.out.clone()), ..ProbeOutputArgs::default() };
     let exit = follow(about, probe, &output, false, &context)?;
     outln!("run file: {}", args.out.display());
     Ok(exit)

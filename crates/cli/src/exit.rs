@@ -19,8 +19,8 @@ pub enum Exit {
     /// Measured, but some output could not be saved.
     NotSaved = 4,
     /// Measured, but the evidence does not decide what was asked: too few repetitions, a
-    /// threshold without a number.
-    CannotTell = 5,
+    /// threshold without a value.
+    Undecided = 5,
     /// Interrupted before anything was measured.
     Interrupted = 130,
 }
@@ -34,11 +34,11 @@ impl Exit {
         }
     }
 
-    /// When some output was not saved: that is told, unless nothing was measured anyway.
+    /// The exit code when some output was not saved, unless nothing was measured anyway.
     pub fn unless_saved(self) -> Exit {
         match self {
             Exit::Interrupted => self,
-            Exit::Ok | Exit::NoReply | Exit::NotSaved | Exit::CannotTell => Exit::NotSaved,
+            Exit::Ok | Exit::NoReply | Exit::NotSaved | Exit::Undecided => Exit::NotSaved,
         }
     }
 }
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn the_codes_are_those_of_the_help_text() {
-        for exit in [Exit::Ok, Exit::NoReply, Exit::NotSaved, Exit::CannotTell, Exit::Interrupted] {
+        for exit in [Exit::Ok, Exit::NoReply, Exit::NotSaved, Exit::Undecided, Exit::Interrupted] {
             assert!(HELP.contains(&format!("\n  {} ", exit as u8)));
         }
         assert_eq!(Failure::Usage(anyhow::anyhow!("x")).code(), ExitCode::from(2));

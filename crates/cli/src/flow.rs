@@ -17,7 +17,7 @@ use sonde_sys::clock::steady_now;
 
 use self::args::{FlowArgs, FlowCommand, Instead};
 use self::verify_args::VerifyArgs;
-use self::view::Snapshot;
+use self::view::FlowSnapshot;
 use crate::exit::{Exit, Failure};
 use crate::output::live::InPlace;
 use crate::output::run_file::{self, SaveSoFar};
@@ -73,7 +73,7 @@ fn run(args: &FlowArgs) -> Result<Exit, Failure> {
     if ended.counters.is_empty()
         && let Some(error) = failure
     {
-        // There is no run to be told.
+        // There is no run to report.
         return Err(error.into());
     }
     let exit = finish(status.get().run, args, context.stop.is_asked())?;
@@ -105,12 +105,12 @@ fn watch(metering: &FlowMetering, args: &FlowArgs, live: bool) {
         saving.save(args.output.out.as_deref(), || with_command(status.so_far()));
         let spans = (now - start, status.at_ns - before.at_ns);
         // If nobody looks any more, the export goes on.
-        if let Some(place) = &mut screen {
+        if let Some(redraw) = &mut screen {
             let (width, height) = terminal_size();
             let lines = picture(&status, &before, spans, |s| {
                 view::live(s, width, height, Style::for_stdout())
             });
-            let _ = place.draw(&mut console::out(), &lines);
+            let _ = redraw.draw(&mut console::out(), &lines);
             if console::reader_has_gone() {
                 screen = None;
             }
@@ -133,7 +133,7 @@ fn picture<T>(
     status: &Status,
     before: &Status,
     (elapsed_ns, interval_ns): (i64, i64),
-    show: impl FnOnce(&Snapshot<'_>) -> T,
+    show: impl FnOnce(&FlowSnapshot<'_>) -> T,
 ) -> T {
     let protocols: Vec<ProtocolTotal> = status
         .protocols
@@ -147,7 +147,7 @@ fn picture<T>(
         .collect();
     let run = &status.run;
     let points: Vec<String> = run.points.iter().map(|p| p.name.clone()).collect();
-    let snapshot = Snapshot {
+    let snapshot = FlowSnapshot {
         elapsed_ns,
         interval_ns,
         points: &points,

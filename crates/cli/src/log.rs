@@ -38,7 +38,7 @@ pub fn show(args: LogArgs) {
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(if args.verbose { Level::DEBUG } else { Level::INFO })
         .with_writer(io::stderr)
-        // A failure has nowhere left to be told.
+        // A failure cannot be reported anywhere.
         .log_internal_errors(false)
         .event_format(Line(args.log_format));
     // Whoever has set another one before shows it there.

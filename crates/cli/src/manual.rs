@@ -1,4 +1,4 @@
-//! `sonde completion` and `sonde man`: what shells and `man` are told of the command line.
+//! `sonde completion` and `sonde man`: completions and manual pages, from the argument definitions.
 
 pub mod args;
 

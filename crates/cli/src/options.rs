@@ -1,6 +1,6 @@
-//! What the libraries call by the keys of settings, as this command line calls it: in their words
-//! a key stands between backticks, and at the head of what is wrong with settings. In a file it
-//! stays a key.
+//! Messages of the libraries name keys of settings. Here they are replaced by the options of the
+//! command line. A key stands between backticks, or at the head of what is wrong with settings.
+//! In a message about a line of a file it stays.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -9,12 +9,12 @@ use std::sync::OnceLock;
 static COMMAND: OnceLock<fn() -> clap::Command> = OnceLock::new();
 static LONG: OnceLock<BTreeSet<String>> = OnceLock::new();
 
-/// Whose options take the keys' places; without it keys stay.
+/// Sets the command whose options replace keys; without it keys stay.
 pub fn of(command: fn() -> clap::Command) {
     let _ = COMMAND.set(command);
 }
 
-/// `text` with options in place of the keys in it: "`engine.iface`" is "--iface", and
+/// `text` with options instead of the keys in it: "`engine.iface`" is "--iface", and
 /// "`input.workers = 4`" is "--workers 4". What is no option stays.
 pub fn named(text: &str) -> Cow<'_, str> {
     if !text.contains('`') || is_of_file(text) {
@@ -99,9 +99,9 @@ mod tests {
     use crate::args::Cli;
 
     #[test]
-    fn keys_are_told_as_options() {
+    fn keys_are_replaced_by_options() {
         of(Cli::command);
-        for (text, told) in [
+        for (text, named_text) in [
             ("no key", "no key"),
             ("leave `engine.xdp_mode` out", "leave --xdp-mode out"),
             ("use `input.workers = 4`, or `sources`", "use --workers 4, or `sources`"),
@@ -111,7 +111,7 @@ mod tests {
             ("unknown field `Colour`", "unknown field `Colour`"),
             ("an open ` is none", "an open ` is none"),
         ] {
-            assert_eq!(named(text), told);
+            assert_eq!(named(text), named_text);
         }
         assert_eq!(wrong("input.mirror: take `input.trim` off"), "--mirror: take --trim off");
         assert_eq!(wrong("t.toml line 3: `size`"), "t.toml line 3: `size`");

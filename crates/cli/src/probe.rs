@@ -17,11 +17,11 @@ use sonde_run::probe::{
 use sonde_run::running::{Context, Ended};
 use sonde_sys::clock::steady_now;
 
-use crate::args::{OutputArgs, ProbeArgs};
+use crate::args::{ProbeArgs, ProbeOutputArgs};
 use crate::console;
 use crate::exit::{Exit, Failure};
 use crate::options;
-use crate::output::live::{self, InPlace, Snapshot};
+use crate::output::live::{self, InPlace, ProbeSnapshot};
 use crate::output::ping_line::{self, PacketEvent, PingOutcome};
 use crate::output::run_file::SaveSoFar;
 use crate::output::style::{Style, Tone, terminal_size};
@@ -47,7 +47,7 @@ pub fn run(args: &ProbeArgs) -> Result<Exit, Failure> {
 pub fn follow(
     about: About,
     probe: Probe,
-    output: &OutputArgs,
+    output: &ProbeOutputArgs,
     per_packet: bool,
     context: &Context,
 ) -> Result<Exit, Failure> {
@@ -64,7 +64,7 @@ pub fn follow(
         },
         to_stderr,
         command: std::env::args().collect(),
-        place: InPlace::default(),
+        redraw: InPlace::default(),
         next_ns: SECOND.min(about.run.record_interval),
     };
     let (start, timeout) = (about.start, about.run.timeout);
@@ -72,7 +72,7 @@ pub fn follow(
         screen.begin(&about);
     }
     let mut printing = Printing::new(output, about, context)?;
-    let mut told = false;
+    let mut stopping = false;
     let patience = Duration::from_millis(if per_packet { 5 } else { 20 });
     while !probe.wait(patience) {
         printing.take_all(&probe, &screen);
@@ -81,15 +81,15 @@ pub fn follow(
         if printing.nobody_reads(output) {
             probe.stop();
         }
-        if context.stop.is_asked() && !told {
-            told = true;
+        if context.stop.is_asked() && !stopping {
+            stopping = true;
             if stderr().is_terminal() {
                 let timeout = format_ns(timeout as f64);
                 errln!("late replies are awaited for {timeout}; Ctrl-C again ends at once");
             }
         }
     }
-    told |= context.stop.is_asked();
+    stopping |= context.stop.is_asked();
     printing.take_all(&probe, &screen);
     let status = probe.status.get();
     let mut ended = probe.join();
@@ -98,7 +98,7 @@ pub fn follow(
     let exit = report(output, &run, &finished)?;
     match failure {
         Some(error) => Err(error.into()),
-        None if told && run.overall.counters.sent == 0 => Ok(Exit::Interrupted),
+        None if stopping && run.overall.counters.sent == 0 => Ok(Exit::Interrupted),
         None => Ok(exit),
     }
 }
@@ -154,8 +154,8 @@ fn check_outputs(args: &ProbeArgs) -> Result<()> {
 struct Printing {
     collected: Collected,
     latest: Vec<Interval>,
-    /// Place of a stream in `latest`, or none.
-    place: Vec<u32>,
+    /// Index of each stream in `latest`, or none.
+    index: Vec<u32>,
     writers: Writers,
     saving: SaveSoFar,
 }
@@ -168,8 +168,8 @@ struct Finished {
 }
 
 impl Printing {
-    fn new(output: &OutputArgs, about: About, context: &Context) -> Result<Self, Failure> {
-        let place = vec![u32::MAX; about.streams.len()];
+    fn new(output: &ProbeOutputArgs, about: About, context: &Context) -> Result<Self, Failure> {
+        let index = vec![u32::MAX; about.streams.len()];
         let clock = about.clock;
         let collected = Collected::new(about);
         let to = WriterSettings { jsonl: output.jsonl.clone(), csv: output.csv.clone() };
@@ -178,7 +178,7 @@ impl Printing {
         let writers = Writers::open(&to, &begun, &collected.about().streams, context)
             .map_err(Failure::Usage)?;
         let (latest, saving) = (Vec::new(), SaveSoFar::default());
-        Ok(Printing { collected, latest, place, writers, saving })
+        Ok(Printing { collected, latest, index, writers, saving })
     }
 
     /// Takes what has come until now, and writes it.
@@ -200,11 +200,11 @@ impl Printing {
             Event::Record(record) => {
                 self.writers.push(record);
                 if matches!(screen.show, Show::Table | Show::Lines) {
-                    let place = &mut self.place[record.stream as usize];
-                    match self.latest.get_mut(*place as usize) {
+                    let index = &mut self.index[record.stream as usize];
+                    match self.latest.get_mut(*index as usize) {
                         Some(latest) => latest.clone_from(record),
                         None => {
-                            *place = self.latest.len() as u32;
+                            *index = self.latest.len() as u32;
                             self.latest.push(Interval::clone(record));
                         }
                     }
@@ -214,7 +214,7 @@ impl Printing {
                 screen.line(&self.packet_line(sample));
             }
             Event::Added(streams) => {
-                self.place.resize(self.place.len() + streams.len(), u32::MAX);
+                self.index.resize(self.index.len() + streams.len(), u32::MAX);
                 self.writers.add_streams(streams);
             }
             Event::Sample(_) | Event::Undelivered(_) | Event::Ended(_) => {}
@@ -260,7 +260,7 @@ impl Printing {
     }
 
     /// Writes the run file as far as the run has come.
-    fn save_so_far(&mut self, output: &OutputArgs, status: impl FnOnce() -> Status) {
+    fn save_so_far(&mut self, output: &ProbeOutputArgs, status: impl FnOnce() -> Status) {
         let mut saving = std::mem::take(&mut self.saving);
         saving.save(output.out.as_deref(), || {
             let status = status();
@@ -273,13 +273,13 @@ impl Printing {
 
     /// Whether all that was asked for went to a reader who has gone: a measurement without end
     /// would be for nobody.
-    fn nobody_reads(&self, output: &OutputArgs) -> bool {
+    fn nobody_reads(&self, output: &ProbeOutputArgs) -> bool {
         let gone = console::reader_has_gone() || self.writers.are_unread();
         let to_file = output.out.as_ref().is_some_and(|path| path.as_os_str() != "-");
         gone && !to_file && !self.writers.are_read()
     }
 
-    fn finish(self, output: &OutputArgs, ended: &Ended, status: &Status) -> (Run, Finished) {
+    fn finish(self, output: &ProbeOutputArgs, ended: &Ended, status: &Status) -> (Run, Finished) {
         let lines = self.collected.undelivered_lines();
         let undelivered = lines.iter().map(|line| options::named(line).into_owned()).collect();
         let left_out = self.collected.about().left_out.clone();
@@ -299,7 +299,7 @@ impl Printing {
 }
 
 /// Prints the summary, and says how it went.
-fn report(output: &OutputArgs, run: &Run, finished: &Finished) -> Result<Exit> {
+fn report(output: &ProbeOutputArgs, run: &Run, finished: &Finished) -> Result<Exit> {
     if output.json {
         run_file::print(run);
     } else {
@@ -354,7 +354,7 @@ struct Screen {
     /// Standard output has records.
     to_stderr: bool,
     command: Vec<String>,
-    place: InPlace,
+    redraw: InPlace,
     next_ns: i64,
 }
 
@@ -400,7 +400,7 @@ impl Screen {
         }
         // What the records hold is settled; the display may be ahead of it.
         (total.sent, total.received) = (status.sent, status.received);
-        let snapshot = Snapshot {
+        let snapshot = ProbeSnapshot {
             elapsed_ns,
             engine: &about.engine,
             command: &self.command,
@@ -416,14 +416,14 @@ impl Screen {
             let (width, height) = terminal_size();
             let lines = live::table(&snapshot, width, height, Style::for_stdout());
             // The console keeps its failures to itself.
-            let _ = self.place.draw(&mut console::out(), &lines);
+            let _ = self.redraw.draw(&mut console::out(), &lines);
         } else {
             self.line(&live::line(&snapshot));
         }
     }
 }
 
-/// Targets that were left out, told one by one.
+/// At most so many targets that were left out are named one by one.
 const FEW_LEFT_OUT: usize = 10;
 
 /// IP and UDP header, bytes.

@@ -31,8 +31,8 @@ fn print(record: &ReflectorReport, json: bool) {
         line += &format!(", {} in the kernel", kernel.get("reflected").copied().unwrap_or(0));
     }
     let dropped = user.iter().filter(|(name, _)| name.starts_with("dropped"));
-    let told = ["rx_dropped", "rx_invalid", "tx_dropped", "interface_lost"];
-    let lost = port.iter().filter(|(name, _)| told.contains(name));
+    let lost_counters = ["rx_dropped", "rx_invalid", "tx_dropped", "interface_lost"];
+    let lost = port.iter().filter(|(name, _)| lost_counters.contains(name));
     let refused = kernel
         .iter()
         .flatten()

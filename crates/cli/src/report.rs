@@ -56,7 +56,7 @@ pub(crate) fn print(text: &str) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// Saves each page beside its place and renames it: a reader, such as a browser that reloads
+/// Saves each page under a temporary name and renames it: a reader, such as a browser that reloads
 /// while the run grows, never sees half a page.
 pub(crate) fn save(folder: &Path, pages: &[Page]) -> Result<()> {
     for page in pages {

@@ -15,7 +15,7 @@ use sonde_run::sources::{Source, source};
 
 use self::args::{Prints, RttArgs};
 use self::print::Printing;
-use self::view::Snapshot;
+use self::view::RttSnapshot;
 use crate::console;
 use crate::exit::{Exit, Failure};
 use crate::output::live::InPlace;
@@ -73,7 +73,7 @@ pub fn run(args: &RttArgs) -> Result<Exit, Failure> {
 }
 
 struct Screen {
-    place: InPlace,
+    redraw: InPlace,
     /// Of the flows that were open at the last look.
     losses: Losses,
     start_ns: i64,
@@ -84,8 +84,8 @@ struct Screen {
 impl Screen {
     /// The kernel takes seconds to check the programs: say so.
     fn begin() -> Screen {
-        let (place, losses) = (InPlace::default(), Losses::default());
-        let mut screen = Screen { place, losses, start_ns: 0, seen: (0, 0) };
+        let (redraw, losses) = (InPlace::default(), Losses::default());
+        let mut screen = Screen { redraw, losses, start_ns: 0, seen: (0, 0) };
         screen.say("loading");
         screen
     }
@@ -93,7 +93,7 @@ impl Screen {
     /// What goes on before there is a table.
     fn say(&mut self, what: &str) {
         // If nobody looks, the first table finds out.
-        let _ = self.place.draw(&mut console::out(), &[format!("sonde rtt  {what}")]);
+        let _ = self.redraw.draw(&mut console::out(), &[format!("sonde rtt  {what}")]);
     }
 
     fn refresh(&mut self, printing: &Printing, interval: &RttInterval) -> std::io::Result<()> {
@@ -107,7 +107,7 @@ impl Screen {
         let latest = (total.0 - self.seen.0, total.1 - self.seen.1);
         self.seen = total;
         let run = printing.collected.run();
-        let snapshot = Snapshot {
+        let snapshot = RttSnapshot {
             elapsed_ns: interval.end_ns - self.start_ns,
             interval_ns: interval.end_ns - interval.start_ns,
             points: &run.points,
@@ -120,7 +120,7 @@ impl Screen {
         };
         let (width, height) = terminal_size();
         let lines = view::live(&snapshot, width, height, Style::for_stdout());
-        self.place.draw(&mut console::out(), &lines)
+        self.redraw.draw(&mut console::out(), &lines)
     }
 }
 

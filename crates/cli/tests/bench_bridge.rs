@@ -113,7 +113,7 @@ fn the_caching_capacity_is_that_of_the_bridges_table() {
         |t: &&Trial| t.valid() && t.offer.pattern == Pattern::Stations && t.offer.frames > 37;
     for trial in trials.iter().filter(more) {
         let d = &trial.directions[0];
-        // Each of them then takes a place in the table.
+        // Each of them then takes an entry of the table.
         let unknown = trial.offer.frames - 37;
         assert_eq!(trial.directions.len(), 1);
         assert!((unknown..=unknown + 2).contains(&d.flooded), "{} of {unknown}", d.flooded);

@@ -124,7 +124,7 @@ fn tshark_counts_what_the_truth_says() {
         sonde_lab::skipped("what tshark sees", "tshark is not installed");
         return;
     };
-    let told: HashMap<String, (u64, u64)> = std::fs::read_to_string(truth)
+    let expected: HashMap<String, (u64, u64)> = std::fs::read_to_string(truth)
         .unwrap()
         .lines()
         .skip(1)
@@ -133,8 +133,8 @@ fn tshark_counts_what_the_truth_says() {
             (f[2..7].join(","), (f[7].parse().unwrap(), f[8].parse().unwrap()))
         })
         .collect();
-    assert!(told.len() > 500);
-    assert_eq!(found, told);
+    assert!(expected.len() > 500);
+    assert_eq!(found, expected);
 }
 
 #[test]

@@ -40,6 +40,6 @@ Exit codes:
   2    the plan is wrong (the message names the line)
   3    could not run: privilege, interface, device
   4    measured, but something could not be saved
-  5    cannot tell: a measurement found nothing or did not come to its end, or a check
-       has no number to be held against
+  5    undecided: a measurement found nothing or did not come to its end, or a check
+       has no value to compare with
   130  interrupted; what was measured is in the folder";

@@ -1,5 +1,5 @@
-//! What goes on, for people: a line for each finished measurement, and on a terminal one
-//! that tells the trial under way.
+//! Progress, for people: a line for each finished measurement, and on a terminal one with the
+//! trial under way.
 
 use std::io::{IsTerminal as _, Write as _, stderr};
 
@@ -12,7 +12,7 @@ use sonde_testbed::execution::{Event, Under};
 use crate::options;
 use crate::output::style::{Style, Tone};
 
-/// Prints what a run tells of itself.
+/// Prints the events of a run.
 pub struct ProgressPrinter {
     how: How,
     style: Style,
@@ -59,7 +59,7 @@ impl ProgressPrinter {
     /// Something worth a line of its own, on standard error.
     pub fn note(&mut self, text: &str) {
         if self.how != How::Quiet {
-            self.tell_failed(false);
+            self.report_failed(false);
             self.say(text);
         }
     }
@@ -71,7 +71,7 @@ impl ProgressPrinter {
     }
 
     /// One line for an offer, however often it was tried.
-    fn tell_failed(&mut self, then_valid: bool) {
+    fn report_failed(&mut self, then_valid: bool) {
         let Some(failed) = self.failed.take().filter(|_| self.how != How::Quiet) else { return };
         self.say(&failed.line(then_valid));
     }
@@ -97,7 +97,7 @@ impl ProgressPrinter {
             let text = &check.text;
             match check.undecided() {
                 true => {
-                    below(Tone::Bad, &format!("cannot tell: {text} (no such number was found)"))
+                    below(Tone::Bad, &format!("cannot tell: {text} (no such quantity was found)"))
                 }
                 false => below(Tone::Bad, &format!("fails: {text}")),
             }
@@ -129,13 +129,13 @@ impl ProgressPrinter {
 
     /// Something that went wrong.
     pub fn error(&mut self, text: &str) {
-        self.tell_failed(false);
+        self.report_failed(false);
         self.say(&format!("sonde: {}", options::named(text)));
     }
 
     fn measurement(&mut self, m: &Measurement, resumed: bool) -> Result<()> {
         self.finished += 1;
-        self.tell_failed(false);
+        self.report_failed(false);
         self.clear();
         match self.how {
             How::Quiet => return Ok(()),
@@ -148,7 +148,7 @@ impl ProgressPrinter {
     fn trial(&mut self, trial: &Under) {
         let Under { measurement, purpose, offer, attempt } = trial;
         if *attempt == 1 {
-            self.tell_failed(false);
+            self.report_failed(false);
         }
         if !self.live {
             return;
@@ -165,7 +165,7 @@ impl ProgressPrinter {
 
     fn tried(&mut self, trial: &Trial) {
         if trial.valid() {
-            return self.tell_failed(true);
+            return self.report_failed(true);
         }
         let reasons: Vec<String> = trial.invalid.iter().map(|i| i.text()).collect();
         let (sent, lost) = trial.sent_and_lost();
@@ -209,7 +209,7 @@ fn key_values(finding: &Finding) -> (String, Vec<String>) {
         let label = q.name.split_once('@').filter(|(base, at)| {
             *base == "latency_p50" || (*base == "loss_ratio" && *at != "upper_bound")
         });
-        // A direction of its own is told in the report.
+        // The report shows each direction by itself.
         if let Some((_, at)) = label
             && !at.contains('>')
             && !loads.contains(&at)

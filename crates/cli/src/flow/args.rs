@@ -63,7 +63,7 @@ pub struct FlowArgs {
     pub export: ExportArgs,
     /// What is printed and saved.
     #[command(flatten, next_help_heading = "Output")]
-    pub output: OutputArgs,
+    pub output: FlowOutputArgs,
 }
 
 /// How packets come in.
@@ -101,8 +101,8 @@ pub struct MeteringArgs {
     /// Each direction is a flow of its own
     #[arg(long)]
     pub uniflow: bool,
-    /// These interfaces are one place, as the two ports of a tap are: all, or eth0,eth1 (of a
-    /// capture their numbers); may be given more than once
+    /// Treat these interfaces as one observation point, as the two ports of a tap: all, or
+    /// eth0,eth1 (of a capture their indices); may be given more than once
     #[arg(long, value_name = "all|LIST")]
     pub join: Vec<Join>,
     /// Leave the VLAN out of a flow's key, where each direction has its own
@@ -123,7 +123,7 @@ pub struct MeteringArgs {
 #[derive(Args, Clone, Debug, Default)]
 pub struct SelectionArgs {
     /// Sample: N/M packets in a row, random:N/M, flow:N/M whole flows, packet:N/M the same
-    /// packets at every place (by other hashes: crc:N/M, ipsx:N/M), time:ON/PERIOD
+    /// packets at every point (by other hashes: crc:N/M, ipsx:N/M), time:ON/PERIOD
     #[arg(long, value_name = "HOW")]
     pub sample: Option<Sampling>,
     /// Key of flow:, packet: and crc: samples: the same wherever the same are to be taken
@@ -195,7 +195,7 @@ pub struct ExportArgs {
 
 /// What is printed and saved.
 #[derive(Args, Clone, Debug, Default)]
-pub struct OutputArgs {
+pub struct FlowOutputArgs {
     /// Print the summary only
     #[arg(short, long)]
     pub quiet: bool,

@@ -14,9 +14,9 @@ use crate::choice::choice;
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]
 pub struct VerifyArgs {
-    /// What was exported: IPFIX files (RFC 5655), captures of NetFlow v5, v9 or IPFIX over UDP,
-    /// CSV in FlowTest's columns, or of 'nfdump -o csv' (its times in UTC); also gzip or zstd, and
-    /// - for standard input
+    /// What was exported: IPFIX files (RFC 5655), captures of NetFlow v5, v9 or IPFIX over UDP, or
+    /// CSV. CSV has FlowTest's columns, or is of 'nfdump -o csv' (its times in UTC). Also gzip or
+    /// zstd; - is standard input
     #[arg(value_name = "FILE")]
     pub files: Vec<PathBuf>,
     /// The truth: CSV of 'sonde gen flows --truth' or of FlowTest, uniflow or biflow
@@ -38,11 +38,11 @@ pub struct VerifyArgs {
     /// The exporter's active time-out: records of longer flows are rightly split
     #[arg(long, value_name = "TIME", value_parser = parse_positive_duration)]
     pub active: Option<i64>,
-    /// Times may be so far off; of sources that tell seconds only, a second
+    /// Times may be so far off; of sources with times in seconds only, a second
     #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = parse_duration)]
     pub time_tolerance: i64,
-    /// Records exported later than this after their last packet are late (message headers tell
-    /// seconds, so allow one more) [default: shown, not judged]
+    /// Records exported later than this after their last packet are late (message headers have
+    /// seconds only, so allow one more) [default: shown, not judged]
     #[arg(long, value_name = "TIME", value_parser = parse_positive_duration)]
     pub late_limit: Option<i64>,
     /// statistical: relative difference that is allowed, 0 to 1
@@ -94,5 +94,5 @@ Example:
   sonde flow verify --truth t.csv flows.ipfix
   sonde flow verify --truth t.csv --idle 15s --active 60s --model validation flows.ipfix
   sonde flow verify --truth t.csv --listen udp://127.0.0.1:4739 --json
-Truth and exporter may each tell uniflows or biflows. docs/traffic.md explains the models.
+Truth and exporter may each have uniflows or biflows. docs/traffic.md explains the models.
 Exit codes: 0 nothing differs, 1 something does, 2 usage, 3 cannot run.";

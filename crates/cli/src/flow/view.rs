@@ -12,12 +12,12 @@ use sonde_results::units::{SECOND, format_count, format_elapsed, format_ns, form
 use sonde_run::flow::{Talker, bytes};
 use sonde_wire::protocol;
 
-use crate::output::grid::{Column, Grid};
 use crate::output::live::wrapped;
 use crate::output::style::{Style, Tone, clip};
+use crate::output::text_table::{TextColumn, TextTable};
 
 /// What is known at one moment of a run.
-pub struct Snapshot<'a> {
+pub struct FlowSnapshot<'a> {
     /// Since the start, ns.
     pub elapsed_ns: i64,
     /// Length of the latest interval, ns.
@@ -42,7 +42,7 @@ pub struct Snapshot<'a> {
     pub caveats: CaveatSet,
 }
 
-impl Snapshot<'_> {
+impl FlowSnapshot<'_> {
     /// What came in the latest interval, a second.
     fn rate(&self, n: u64) -> String {
         format_count((n as f64 * SECOND as f64 / self.interval_ns.max(1) as f64).round() as u64)
@@ -50,7 +50,7 @@ impl Snapshot<'_> {
 }
 
 /// The view for a terminal of `width` by `height`: never wider, never higher.
-pub fn live(s: &Snapshot<'_>, width: usize, height: usize, style: Style) -> Vec<String> {
+pub fn live(s: &FlowSnapshot<'_>, width: usize, height: usize, style: Style) -> Vec<String> {
     let rate = |n: u64| s.rate(n);
     let sum = |of: fn(&ProtocolTotal) -> u64| s.protocols.iter().map(of).sum::<u64>();
     let (packets, octets) = (sum(|p| p.packets), sum(|p| p.bytes));
@@ -103,7 +103,7 @@ pub fn live(s: &Snapshot<'_>, width: usize, height: usize, style: Style) -> Vec<
 }
 
 /// One line for the latest interval, for a file or a pipe.
-pub fn line(s: &Snapshot<'_>) -> String {
+pub fn line(s: &FlowSnapshot<'_>) -> String {
     let rate = |n: u64| s.rate(n);
     let sum = |of: fn(&ProtocolTotal) -> u64| s.protocols.iter().map(of).sum::<u64>();
     let mut line = format!(
@@ -146,7 +146,7 @@ fn export_line(export: &ExportTotal) -> String {
     line
 }
 
-/// Counters of an exporter that are no fault: the line names what of them tells something.
+/// Counters of an exporter that are no fault: the line shows those that are of use.
 const SENT: [&str; 7] =
     ["records", "messages", "messages_sent", "octets", "bytes_sent", "option_records", "templates"];
 
@@ -204,8 +204,8 @@ pub fn summary(run: &FlowRun, width: usize, style: Style) -> Vec<String> {
         .collect();
     left_out.sort_by_key(|(n, _)| std::cmp::Reverse(*n));
     if !left_out.is_empty() {
-        let told: Vec<String> = left_out.into_iter().map(|(_, text)| text).collect();
-        lines.extend(wrapped(&format!("left out: {}", told.join(", ")), width));
+        let texts: Vec<String> = left_out.into_iter().map(|(_, text)| text).collect();
+        lines.extend(wrapped(&format!("left out: {}", texts.join(", ")), width));
     }
     if let Some(copies) = run.counters.get("copies").filter(|n| **n > 0) {
         let line = format!(
@@ -230,12 +230,12 @@ fn protocol_line(protocols: &[ProtocolTotal]) -> String {
     let total: u64 = protocols.iter().map(|p| p.bytes).sum();
     let mut sorted: Vec<&ProtocolTotal> = protocols.iter().filter(|p| p.packets > 0).collect();
     sorted.sort_by_key(|p| std::cmp::Reverse(p.bytes));
-    let told: Vec<String> = sorted
+    let shares: Vec<String> = sorted
         .iter()
         .take(PROTOCOLS)
         .map(|p| format!("{} {}", protocol_name(p.protocol), format_share(p.bytes, total)))
         .collect();
-    if told.is_empty() { "no packet was metered".into() } else { told.join("  ") }
+    if shares.is_empty() { "no packet was metered".into() } else { shares.join("  ") }
 }
 
 /// A table of ended flows.
@@ -268,7 +268,7 @@ fn fast(flows: &[Talker], width: usize, style: Style) -> Vec<String> {
     })
 }
 
-/// Who talks to whom, and three numbers of it.
+/// Who talks to whom, and three values of each.
 fn table<T>(
     heads: [&'static str; 3],
     rows: &[T],
@@ -292,13 +292,13 @@ fn table<T>(
     };
     let rows: Vec<[String; 6]> = rows.iter().map(row).collect();
     let heads = ["PROTO", "SOURCE", "DESTINATION", heads[0], heads[1], heads[2]];
-    let grid = Grid::new(heads.into_iter().enumerate().map(|(i, head)| Column {
+    let table = TextTable::new(heads.into_iter().enumerate().map(|(i, head)| TextColumn {
         head,
         rank: 0,
         left: i < 3,
         cells: rows.iter().map(|row| row[i].clone()).collect(),
     }));
-    grid.lines(width, style, |_, _| Tone::Plain)
+    table.lines(width, style, |_, _| Tone::Plain)
 }
 
 fn end(address: IpAddr, port: u16) -> String {
@@ -406,8 +406,8 @@ mod tests {
         protocols: &'a [ProtocolTotal],
         top: &'a [Talker],
         lost: (u64, u64),
-    ) -> Snapshot<'a> {
-        Snapshot {
+    ) -> FlowSnapshot<'a> {
+        FlowSnapshot {
             elapsed_ns: 83 * SECOND,
             interval_ns: 2 * SECOND,
             points,

@@ -1,5 +1,5 @@
 //! `sonde lab forward`: attaches the XDP forwarder to two ports of the namespace in which it
-//! runs, and tells its counters to whoever asks by standard input. It ends with that one.
+//! runs. It answers requests for its counters on standard input, and ends at its end.
 
 use std::io::{BufRead as _, Write as _};
 
@@ -20,7 +20,7 @@ pub(super) fn run(args: &ForwardArgs) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// The words are those of `sonde_lab`'s console.
+/// The commands and answers are those of `sonde_lab`'s console.
 fn answer(forwarder: &Forwarder) -> Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "sonde: ready").and_then(|()| out.flush())?;

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 
 /// Some streams as one.
 #[derive(Clone, Debug)]
-pub struct Group<'a> {
+pub struct StreamGroup<'a> {
     /// The target, or what the group is.
     pub label: Cow<'a, str>,
     /// The DSCP that all of them share.
@@ -20,7 +20,7 @@ pub struct Group<'a> {
 }
 
 /// One group for each DSCP, in order.
-pub fn by_dscp<'a>(streams: &[StreamInfo], intervals: &'a [Interval]) -> Vec<Group<'a>> {
+pub fn by_dscp<'a>(streams: &[StreamInfo], intervals: &'a [Interval]) -> Vec<StreamGroup<'a>> {
     let mut groups: BTreeMap<u8, (usize, Cow<'a, Interval>)> = BTreeMap::new();
     for interval in intervals {
         let Some(info) = streams.get(interval.stream as usize) else { continue };
@@ -36,7 +36,7 @@ pub fn by_dscp<'a>(streams: &[StreamInfo], intervals: &'a [Interval]) -> Vec<Gro
     }
     groups
         .into_iter()
-        .map(|(dscp, (members, interval))| Group {
+        .map(|(dscp, (members, interval))| StreamGroup {
             label: match members {
                 1 => "1 stream".into(),
                 n => format!("{n} streams").into(),
@@ -49,7 +49,7 @@ pub fn by_dscp<'a>(streams: &[StreamInfo], intervals: &'a [Interval]) -> Vec<Gro
 }
 
 /// All groups as one.
-pub fn all(groups: &[Group<'_>]) -> Interval {
+pub fn all(groups: &[StreamGroup<'_>]) -> Interval {
     let mut sum = Interval::empty(0);
     for group in groups {
         sum.merge(&group.interval);
@@ -63,18 +63,18 @@ pub fn worst<'a>(
     streams: &'a [StreamInfo],
     intervals: &'a [Interval],
     most: usize,
-) -> Vec<Group<'a>> {
-    let mut places: HashMap<(&str, u8), usize> = HashMap::new();
-    let mut groups: Vec<Group<'a>> = Vec::new();
+) -> Vec<StreamGroup<'a>> {
+    let mut index_of: HashMap<(&str, u8), usize> = HashMap::new();
+    let mut groups: Vec<StreamGroup<'a>> = Vec::new();
     for interval in intervals {
         let Some(info) = streams.get(interval.stream as usize) else { continue };
-        let place = *places.entry((&info.target, info.dscp)).or_insert(groups.len());
-        match groups.get_mut(place) {
+        let index = *index_of.entry((&info.target, info.dscp)).or_insert(groups.len());
+        match groups.get_mut(index) {
             Some(group) => {
                 group.members += 1;
                 group.interval.to_mut().merge(interval);
             }
-            None => groups.push(Group {
+            None => groups.push(StreamGroup {
                 label: Cow::Borrowed(&info.target),
                 dscp: Some(info.dscp),
                 members: 1,
@@ -82,7 +82,7 @@ pub fn worst<'a>(
             }),
         }
     }
-    let mut ranked: Vec<((f64, i64), Group<'a>)> =
+    let mut ranked: Vec<((f64, i64), StreamGroup<'a>)> =
         groups.into_iter().map(|g| (badness(&g.interval), g)).collect();
     ranked.sort_by(|(a, _), (b, _)| b.partial_cmp(a).unwrap_or(Ordering::Equal));
     ranked.truncate(most);

@@ -1,4 +1,4 @@
-//! The live table: redrawn in place on a terminal, a line for each interval elsewhere.
+//! The live table: redrawn on a terminal, a line for each interval elsewhere.
 
 use sonde_results::advice::AdviceContext;
 use sonde_results::caveat::CaveatSet;
@@ -9,14 +9,14 @@ use sonde_results::{Counters, Hist, Interval, StreamInfo};
 use sonde_run::probe::Delays;
 use std::io::{self, Write};
 
-use super::groups::{self, Group};
+use super::groups::{self, StreamGroup};
 use super::sparkline::sparkline;
 use super::style::{Style, Tone, clip};
 use super::table;
 
 /// What is known at one moment of a run.
 #[derive(Clone, Copy, Debug)]
-pub struct Snapshot<'a> {
+pub struct ProbeSnapshot<'a> {
     /// Since the first send, ns.
     pub elapsed_ns: i64,
     /// The engine and how it runs.
@@ -38,7 +38,12 @@ pub struct Snapshot<'a> {
 }
 
 /// The table for a terminal of `width` by `height`: never wider, never higher.
-pub fn table(snapshot: &Snapshot<'_>, width: usize, height: usize, style: Style) -> Vec<String> {
+pub fn table(
+    snapshot: &ProbeSnapshot<'_>,
+    width: usize,
+    height: usize,
+    style: Style,
+) -> Vec<String> {
     let by_dscp = groups::by_dscp(snapshot.streams, snapshot.latest);
     let all = groups::all(&by_dscp);
     let mut lines = header(snapshot, &all, width, style);
@@ -54,9 +59,9 @@ pub fn table(snapshot: &Snapshot<'_>, width: usize, height: usize, style: Style)
         .map(|line| style.paint(Tone::Warn, &line))
         .collect();
     let room = height.saturating_sub(lines.len() + doubts.len() + 4);
-    let mut rows: Vec<Group<'_>> = Vec::new();
+    let mut rows: Vec<StreamGroup<'_>> = Vec::new();
     if by_dscp.len() > 1 {
-        rows.push(Group {
+        rows.push(StreamGroup {
             label: "all".into(),
             dscp: None,
             members: snapshot.streams.len(),
@@ -82,7 +87,7 @@ pub fn table(snapshot: &Snapshot<'_>, width: usize, height: usize, style: Style)
 }
 
 /// One line for the latest interval, for a file or a pipe.
-pub fn line(snapshot: &Snapshot<'_>) -> String {
+pub fn line(snapshot: &ProbeSnapshot<'_>) -> String {
     if snapshot.latest.len() < snapshot.streams.len() {
         return so_far(snapshot);
     }
@@ -116,7 +121,7 @@ fn unequal(latest: &[Interval]) -> String {
 }
 
 /// Before every stream has a record, which comes one timeout after its interval.
-fn so_far(snapshot: &Snapshot<'_>) -> String {
+fn so_far(snapshot: &ProbeSnapshot<'_>) -> String {
     let t = &snapshot.total;
     let (sent, received) = (format_count(t.sent), format_count(t.received));
     let elapsed = format_elapsed(snapshot.elapsed_ns);
@@ -132,8 +137,8 @@ fn so_far(snapshot: &Snapshot<'_>) -> String {
     format!("{elapsed}: so far sent {sent}, answered {received}{delays}")
 }
 
-/// Redraws lines in place: no full screen, so what was above stays and what is drawn last
-/// remains when the run ends.
+/// Redraws lines over the former ones. It takes no full screen: what was above stays, and what is
+/// drawn last remains when the run ends.
 #[derive(Debug, Default)]
 pub struct InPlace {
     drawn: usize,
@@ -162,7 +167,7 @@ impl InPlace {
 const WORST: usize = 15;
 const SPARK_CELLS: usize = 24;
 
-fn header(snapshot: &Snapshot<'_>, all: &Interval, width: usize, style: Style) -> Vec<String> {
+fn header(snapshot: &ProbeSnapshot<'_>, all: &Interval, width: usize, style: Style) -> Vec<String> {
     let span = (all.end_ns - all.start_ns).max(1);
     let rate = |n: u64| format_count((n as f64 * SECOND as f64 / span as f64).round() as u64);
     let (c, t) = (&all.counters, &snapshot.total);
@@ -227,7 +232,7 @@ fn header(snapshot: &Snapshot<'_>, all: &Interval, width: usize, style: Style) -
     lines
 }
 
-/// `text` broken between words into lines of at most `width`, the further ones indented.
+/// `text` broken at spaces into lines of at most `width`, the further ones indented.
 pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
@@ -251,8 +256,8 @@ mod tests {
     use sonde_results::Run;
     use sonde_results::testing::{golden, probe as sample};
 
-    fn snapshot(run: &Run) -> Snapshot<'_> {
-        Snapshot {
+    fn snapshot(run: &Run) -> ProbeSnapshot<'_> {
+        ProbeSnapshot {
             elapsed_ns: 100 * SECOND,
             engine: &run.config.engine,
             command: &run.config.command,
@@ -289,7 +294,7 @@ mod tests {
             (total.start_ns, total.end_ns) =
                 (0, if i == 7 { 10_000_000_000 } else { 5_000_000_000 });
         }
-        let text = line(&Snapshot { latest: &lengthened, ..snapshot(&run) });
+        let text = line(&ProbeSnapshot { latest: &lengthened, ..snapshot(&run) });
         assert!(text.contains(": sent 80,000 in 5.00 s to 10.0 s, lost"), "{text}");
     }
 
@@ -298,11 +303,11 @@ mod tests {
         let run = sample::run(40, 2);
         let mut delays = Delays::default();
         [20_000, 40_000].into_iter().for_each(|ns| delays.add(ns));
-        let early = Snapshot { latest: &run.totals[..3], delays, ..snapshot(&run) };
+        let early = ProbeSnapshot { latest: &run.totals[..3], delays, ..snapshot(&run) };
         let wanted =
             "so far sent 80,000, answered 79,840, rtt min/mean/max 20.0 us / 30.0 us / 40.0 us";
         assert!(line(&early).ends_with(wanted), "{}", line(&early));
-        let none = Snapshot { latest: &[], ..early };
+        let none = ProbeSnapshot { latest: &[], ..early };
         let shown = table(&none, 120, 24, Style::default()).join("\n");
         assert!(shown.contains(wanted), "{shown}");
     }
@@ -317,11 +322,11 @@ mod tests {
 
     #[test]
     fn drawing_again_goes_up_over_what_was_drawn() {
-        let (mut out, mut place) = (Vec::new(), InPlace::default());
-        place.draw(&mut out, &["a".into(), "b".into()]).unwrap();
+        let (mut out, mut redraw) = (Vec::new(), InPlace::default());
+        redraw.draw(&mut out, &["a".into(), "b".into()]).unwrap();
         assert_eq!(out, b"\x1b[2Ka\n\x1b[2Kb\n\x1b[J");
         out.clear();
-        place.draw(&mut out, &["c".into()]).unwrap();
+        redraw.draw(&mut out, &["c".into()]).unwrap();
         assert_eq!(out, b"\x1b[2A\r\x1b[2Kc\n\x1b[J");
     }
 

@@ -1,7 +1,6 @@
 //! What the user gets: text for people, records for programs. Pure functions of the
 //! results, written into any `Write`.
 
-pub mod grid;
 pub mod groups;
 pub mod live;
 pub mod ping_line;
@@ -10,3 +9,4 @@ pub mod sparkline;
 pub mod style;
 pub mod summary;
 pub mod table;
+pub mod text_table;

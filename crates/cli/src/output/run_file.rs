@@ -61,7 +61,7 @@ impl Default for SaveSoFar {
 
 impl SaveSoFar {
     /// Saves the run that `so_far` makes, if it is time: at most a twentieth of the time goes
-    /// into this. A failure is told at the end, by which time there may be room again.
+    /// into this. A failure is reported at the end, by which time there may be room again.
     pub fn save<R: Serialize>(&mut self, path: Option<&Path>, so_far: impl FnOnce() -> R) {
         let begin = Instant::now();
         let Some(path) = path.filter(|path| begin >= self.0 && replaces(path)) else { return };
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_checked_without_a_trace() {
+    fn a_path_is_checked_without_a_trace() {
         let folder = std::env::temp_dir().join(format!("sonde-run-check-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let old = folder.join("old.json");

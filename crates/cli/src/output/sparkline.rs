@@ -14,15 +14,15 @@ pub fn sparkline(hist: &Hist, cells: usize) -> String {
     }
 }
 
-/// The shape of `hist` in `cells` blocks, the highest full; `place` says how far to the right a
+/// The shape of `hist` in `cells` blocks, the highest full; `position` is how far to the right a
 /// value of it stands, 0 to 1. Empty without values.
-pub fn bars(hist: &Hist, cells: usize, place: impl Fn(i64) -> f64) -> String {
+pub fn bars(hist: &Hist, cells: usize, position: impl Fn(i64) -> f64) -> String {
     if hist.count == 0 || cells == 0 {
         return String::new();
     }
     let mut bins = vec![0u64; cells];
     for (value, n) in hist.values() {
-        bins[((place(value) * cells as f64) as usize).min(cells - 1)] += n;
+        bins[((position(value) * cells as f64) as usize).min(cells - 1)] += n;
     }
     let top = bins.iter().copied().max().unwrap_or(1).max(1);
     let block = |&n: &u64| match n {

@@ -7,14 +7,14 @@ pub struct Style {
     colour: bool,
 }
 
-/// What a piece of text tells at a glance.
+/// The meaning of a piece of text, shown by its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tone {
     /// Without colour or weight.
     Plain,
     Head,
     Dim,
-    /// Good.
+    /// As it should be.
     Good,
     /// Casts doubt.
     Warn,
@@ -58,8 +58,8 @@ pub fn terminal_size() -> (usize, usize) {
     if let Some((width, height)) = terminal_size::terminal_size() {
         return (width.0.into(), height.0.into());
     }
-    let number = |name: &str| std::env::var(name).ok()?.parse().ok();
-    (number("COLUMNS").unwrap_or(80), number("LINES").unwrap_or(24))
+    let size_from = |name: &str| std::env::var(name).ok()?.parse().ok();
+    (size_from("COLUMNS").unwrap_or(80), size_from("LINES").unwrap_or(24))
 }
 
 /// At most `width` characters of `text`, with an ellipsis where it is cut.

@@ -9,7 +9,7 @@ use sonde_results::{Hist, Interval, Run};
 use std::borrow::Cow;
 use std::io::{self, Write};
 
-use super::groups::{self, Group, clocks_compare};
+use super::groups::{self, StreamGroup, clocks_compare};
 use super::live::wrapped;
 use super::sparkline::sparkline;
 use super::style::{Style, Tone, clip};
@@ -36,7 +36,7 @@ pub fn write(out: &mut impl Write, run: &Run, width: usize, style: Style) -> io:
         if classes.len() > 1 {
             classes.insert(
                 0,
-                Group {
+                StreamGroup {
                     label: "all".into(),
                     dscp: None,
                     members: run.streams.len(),
@@ -77,7 +77,7 @@ const QUANTILES: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
 fn section(
     out: &mut impl Write,
     title: &str,
-    groups: &[Group<'_>],
+    groups: &[StreamGroup<'_>],
     width: usize,
     style: Style,
 ) -> io::Result<()> {

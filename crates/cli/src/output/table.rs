@@ -3,28 +3,28 @@
 use sonde_results::record::pdv;
 use sonde_results::units::{format_count, format_dscp, format_ns, format_ns_or_dash, format_share};
 
-use super::grid::{Column, Grid};
-use super::groups::Group;
+use super::groups::StreamGroup;
 use super::style::{Style, Tone};
+use super::text_table::{TextColumn, TextTable};
 
 /// Renders `groups` in at most `width` columns: what matters least is left out first.
-pub fn render(groups: &[Group<'_>], width: usize, style: Style) -> Vec<String> {
-    let mut grid = Grid::new(COLUMNS.iter().map(|&(head, rank, left, cell)| Column {
+pub fn render(groups: &[StreamGroup<'_>], width: usize, style: Style) -> Vec<String> {
+    let mut table = TextTable::new(COLUMNS.iter().map(|&(head, rank, left, cell)| TextColumn {
         head,
         rank,
         left,
         cells: groups.iter().map(cell).collect(),
     }));
-    grid.leave_out(width, 1);
-    grid.cut_first(width, 6);
-    grid.lines(width, style, |row, head| {
+    table.leave_out(width, 1);
+    table.cut_first(width, 6);
+    table.lines(width, style, |row, head| {
         let bad = head == "LOSS" && groups[row].interval.counters.lost > 0;
         if bad { Tone::Bad } else { Tone::Plain }
     })
 }
 
-/// Heading, rank, whether it stands left, what a group has in it: see [`Column`].
-type Spec = (&'static str, u8, bool, fn(&Group<'_>) -> String);
+/// Heading, rank, whether it stands left, what a group has in it: see [`TextColumn`].
+type Spec = (&'static str, u8, bool, fn(&StreamGroup<'_>) -> String);
 
 const COLUMNS: &[Spec] = &[
     ("TARGET", 0, true, |g| g.label.to_string()),
@@ -46,8 +46,8 @@ const COLUMNS: &[Spec] = &[
     }),
 ];
 
-/// Forward and backward losses, and those of streams that cannot tell.
-fn loss_sides(group: &Group<'_>) -> String {
+/// Forward and backward losses, and those of streams of which the side is unknown.
+fn loss_sides(group: &StreamGroup<'_>) -> String {
     let c = &group.interval.counters;
     let (Some(forward), Some(backward)) = (c.lost_forward, c.lost_backward) else {
         return if c.lost == 0 { "-" } else { "?" }.to_string();

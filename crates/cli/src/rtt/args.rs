@@ -46,8 +46,8 @@ pub struct RttArgs {
     /// Look into IP in IP, GRE, VXLAN, GENEVE and GTP-U, and measure what is inside
     #[arg(long)]
     pub tunnels: bool,
-    /// These interfaces are one place, as the two ports of a tap are: all, or eth0,eth1 (of a
-    /// capture their numbers); may be given more than once
+    /// Treat these interfaces as one observation point, as the two ports of a tap: all, or
+    /// eth0,eth1 (of a capture their indices); may be given more than once
     #[arg(long, value_name = "all|LIST")]
     pub join: Vec<Join>,
     /// Leave the VLAN out of a flow's key, where each direction has its own
@@ -64,7 +64,7 @@ pub struct RttArgs {
     pub filter: FilterArgs,
     /// What is printed.
     #[command(flatten, next_help_heading = "Output")]
-    pub output: OutputArgs,
+    pub output: RttOutputArgs,
 }
 
 /// What is measured.
@@ -86,7 +86,7 @@ pub struct FilterArgs {
 
 /// What is printed.
 #[derive(Args, Clone, Debug, Default)]
-pub struct OutputArgs {
+pub struct RttOutputArgs {
     /// table, ePPing's standard, json or ppviz, or Sonde's own records as jsonl
     /// [default: table on a terminal, else standard]
     #[arg(long, value_enum, value_name = "FORMAT")]
@@ -128,7 +128,7 @@ impl RttArgs {
             prefix_only,
             weight_by_flow: self.output.weight.is_some(),
             samples: prints.samples.then_some(limit),
-            // The summary tells the loss of the flows that have ended.
+            // The summary shows the loss of the flows that have ended.
             flow_records: prints.flows || prints.format == Some(Format::Table),
             losses: prints.live,
         }
@@ -146,13 +146,13 @@ pub struct Prints {
     pub flows: bool,
     /// Likewise for each group and interval.
     pub groups: bool,
-    /// Redrawn in place.
+    /// A table that is redrawn.
     pub live: bool,
 }
 
 impl Prints {
     /// What the options ask for, standard output being a terminal or not.
-    pub fn new(args: &OutputArgs, to_terminal: bool) -> anyhow::Result<Prints> {
+    pub fn new(args: &RttOutputArgs, to_terminal: bool) -> anyhow::Result<Prints> {
         let run_to_stdout = args.out.as_ref().is_some_and(|path| path.as_os_str() == "-");
         let format = match args.format {
             Some(_) if run_to_stdout => {
@@ -209,7 +209,7 @@ Example:
   sudo sonde rtt eth0 --engine af_packet
   sonde rtt capture.pcap --format jsonl > records.jsonl
 Each round trip is that between this host and the host that answered. Samples taken in loss
-recovery or with a delayed acknowledgement are counted apart. docs/rtt.md defines every number.
+recovery or with a delayed acknowledgement are counted apart. docs/rtt.md defines every metric.
 Exit codes: 0 measured, 1 measured but found no round trip, 2 usage, 3 cannot run,
 4 not saved, 130 interrupted before any packet was seen.";
 

@@ -85,12 +85,12 @@ impl Printing {
             Event::Interval(interval) if self.prints.groups => {
                 let RttInterval { groups, end_ns, coverage, .. } = interval;
                 let caveats = self.collected.run().caveats;
-                let told = |text: &mut Vec<u8>| {
+                let write_interval = |text: &mut Vec<u8>| {
                     let utc = |group| in_utc(group, utc_offset);
                     groups.iter().for_each(|group| jsonl::group(text, &utc(group)));
                     jsonl::coverage(text, end_ns.saturating_sub(utc_offset), coverage, caveats);
                 };
-                records.with(|_, _| {}, told);
+                records.with(|_, _| {}, write_interval);
             }
             Event::Point(point) => {
                 let index = self.collected.run().points.len() - 1;
@@ -149,7 +149,7 @@ impl Printing {
         {
             unsaved.push(format!("{}: {error}", path.display()));
         }
-        self.tell(&run);
+        self.print_summary(&run);
         for what in &unsaved {
             errln!("not saved: {what}");
         }
@@ -158,7 +158,7 @@ impl Printing {
 
     /// The summary; where records have standard output, only what casts doubt on them, on
     /// standard error.
-    fn tell(&self, run: &RttRun) {
+    fn print_summary(&self, run: &RttRun) {
         let (width, _) = terminal_size();
         if self.prints.format == Some(Format::Table) {
             let (losses, style) = (self.collected.losses(), Style::for_stdout());
@@ -171,7 +171,7 @@ impl Printing {
     }
 }
 
-/// What scripts are told.
+/// The exit code, for scripts.
 fn exit(coverage: &Coverage, saved: bool, interrupted: bool) -> Exit {
     let (samples, packets) = (coverage::samples(coverage), coverage::count(coverage, "packets"));
     match (saved, samples, packets) {
@@ -218,7 +218,7 @@ fn in_utc<T: ToUtc + Clone>(record: &T, utc_offset: i64) -> T {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rtt::args::OutputArgs;
+    use crate::rtt::args::RttOutputArgs;
     use sonde_results::testing::rtt as sample;
     use sonde_run::rtt::SampleLimit;
     use std::io;
@@ -247,11 +247,15 @@ mod tests {
         }
     }
 
-    fn args(format: Option<Format>, limit: Option<SampleLimit>, out: Option<&str>) -> OutputArgs {
-        OutputArgs { format, sample_limit: limit, weight: None, out: out.map(Into::into) }
+    fn args(
+        format: Option<Format>,
+        limit: Option<SampleLimit>,
+        out: Option<&str>,
+    ) -> RttOutputArgs {
+        RttOutputArgs { format, sample_limit: limit, weight: None, out: out.map(Into::into) }
     }
 
-    fn collected(out: &Out, args: &OutputArgs) -> Printing {
+    fn collected(out: &Out, args: &RttOutputArgs) -> Printing {
         let run = RttRun { groups: Vec::new(), ..sample::run() };
         let prints = Prints::new(args, false).unwrap();
         let about = About { run, group_of: Arc::new(|_| None) };

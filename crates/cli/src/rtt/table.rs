@@ -8,9 +8,9 @@ use sonde_results::units::{format_count, format_dscp, format_ns, format_ns_or_da
 use sonde_run::rtt::Loss;
 use sonde_run::rtt::epping::EppingProtocol;
 
-use crate::output::grid::{Column, Grid};
 use crate::output::sparkline::bars;
 use crate::output::style::{Style, Tone, clip};
+use crate::output::text_table::{TextColumn, TextTable};
 
 #[derive(Clone, Debug)]
 pub struct Row<'a> {
@@ -25,7 +25,7 @@ pub fn label(key: &GroupKey, points: &[RttPoint]) -> String {
     match key {
         GroupKey::Prefix { address, length } => format!("{address}/{length}"),
         GroupKey::As(0) => "no AS known".into(),
-        GroupKey::As(number) => format!("AS{number}"),
+        GroupKey::As(asn) => format!("AS{asn}"),
         GroupKey::Interface(i) => point(points, *i).into(),
         GroupKey::Vlan(0) => "untagged".into(),
         GroupKey::Vlan(id) => format!("VLAN {id}"),
@@ -49,21 +49,21 @@ pub fn label(key: &GroupKey, points: &[RttPoint]) -> String {
 /// Renders `rows` in at most `width` columns: what matters least is left out first.
 pub fn render(rows: &[Row<'_>], width: usize, style: Style) -> Vec<String> {
     let axis = Axis::of(rows.iter().map(|r| &r.group.clean));
-    let columns = COLUMNS.iter().map(|&(head, rank, left, cell)| Column {
+    let columns = COLUMNS.iter().map(|&(head, rank, left, cell)| TextColumn {
         head,
         rank,
         left,
         cells: rows.iter().map(|row| cell(row, &axis)).collect(),
     });
-    // Where nobody asks anything there is nothing to tell of answers.
-    let told = |c: &Column| c.head != "LOST" || c.cells.iter().any(|cell| cell != "-");
-    let mut grid = Grid::new(columns.filter(told));
+    // Without requests there is no share of them to show.
+    let is_used = |c: &TextColumn| c.head != "LOST" || c.cells.iter().any(|cell| cell != "-");
+    let mut table = TextTable::new(columns.filter(is_used));
     // First the lesser columns go, then a long name is cut, then further columns go.
-    grid.leave_out(width, NAME_CUT_BEFORE);
-    grid.cut_first(width, NAME_LEAST);
-    grid.leave_out(width, 1);
-    grid.cut_first(width, 6);
-    let mut lines = grid.lines(width, style, |i, head| {
+    table.leave_out(width, NAME_CUT_BEFORE);
+    table.cut_first(width, NAME_LEAST);
+    table.leave_out(width, 1);
+    table.cut_first(width, 6);
+    let mut lines = table.lines(width, style, |i, head| {
         let row = &rows[i];
         match head {
             "RETX" if row.loss.is_some_and(|l| l.retransmitted > 0) => Tone::Bad,
@@ -72,7 +72,7 @@ pub fn render(rows: &[Row<'_>], width: usize, style: Style) -> Vec<String> {
             _ => Tone::Plain,
         }
     });
-    if let Some(scale) = axis.describe().filter(|_| grid.has("SHAPE")) {
+    if let Some(scale) = axis.describe().filter(|_| table.has("SHAPE")) {
         lines.push(style.paint(Tone::Dim, &clip(&scale, width)));
     }
     lines
@@ -81,18 +81,19 @@ pub fn render(rows: &[Row<'_>], width: usize, style: Style) -> Vec<String> {
 /// What the samples of the other classes are like, in any width: a rise of the path may be
 /// among them.
 pub fn other_classes(group: &RttGroup) -> Option<String> {
-    let told: Vec<String> = [("in recovery", &group.recovery), ("delayed ACK", &group.delayed_ack)]
-        .into_iter()
-        .filter(|(_, hist)| hist.count > 0)
-        .map(|(name, hist)| {
-            let (count, p50, p99) = (format_count(hist.count), of(hist, 0.5), of(hist, 0.99));
-            format!("{name}: {count} samples, P50 {p50}, P99 {p99}")
-        })
-        .collect();
-    (!told.is_empty()).then(|| told.join("; "))
+    let classes: Vec<String> =
+        [("in recovery", &group.recovery), ("delayed ACK", &group.delayed_ack)]
+            .into_iter()
+            .filter(|(_, hist)| hist.count > 0)
+            .map(|(name, hist)| {
+                let (count, p50, p99) = (format_count(hist.count), of(hist, 0.5), of(hist, 0.99));
+                format!("{name}: {count} samples, P50 {p50}, P99 {p99}")
+            })
+            .collect();
+    (!classes.is_empty()).then(|| classes.join("; "))
 }
 
-/// Heading, rank, whether it stands left, what a row has in it: see [`Column`].
+/// Heading, rank, whether it stands left, what a row has in it: see [`TextColumn`].
 type Spec = (&'static str, u8, bool, fn(&Row<'_>, &Axis) -> String);
 
 const COLUMNS: &[Spec] = &[
@@ -147,8 +148,8 @@ impl Axis {
     /// The shape of `hist` on this axis, its highest bar full.
     fn spark(&self, hist: &Hist) -> String {
         let span = self.high.ln() - self.low.ln();
-        let place = |v: i64| (v.max(1) as f64).ln() - self.low.ln();
-        bars(hist, CELLS, |v| if span > 0.0 { place(v) / span } else { 0.0 })
+        let distance = |v: i64| (v.max(1) as f64).ln() - self.low.ln();
+        bars(hist, CELLS, |v| if span > 0.0 { distance(v) / span } else { 0.0 })
     }
 
     fn describe(&self) -> Option<String> {

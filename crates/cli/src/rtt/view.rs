@@ -15,7 +15,7 @@ use crate::output::style::{Style, Tone, clip};
 
 /// What is known at one moment of a run.
 #[derive(Clone, Copy, Debug)]
-pub struct Snapshot<'a> {
+pub struct RttSnapshot<'a> {
     /// Since the start, ns.
     pub elapsed_ns: i64,
     /// Length of the latest interval, ns.
@@ -37,8 +37,8 @@ pub struct Snapshot<'a> {
 }
 
 /// The table for a terminal of `width` by `height`: never wider, never higher.
-pub fn live(snapshot: &Snapshot<'_>, width: usize, height: usize, style: Style) -> Vec<String> {
-    let Snapshot { points, groups, coverage, losses, .. } = *snapshot;
+pub fn live(snapshot: &RttSnapshot<'_>, width: usize, height: usize, style: Style) -> Vec<String> {
+    let RttSnapshot { points, groups, coverage, losses, .. } = *snapshot;
     let names: Vec<&str> = points.iter().map(|p| p.name.as_str()).collect();
     let first = format!(
         "sonde rtt  {}  {}  {} by {}",
@@ -193,8 +193,8 @@ mod tests {
     use proptest::prelude::*;
     use sonde_results::testing::{golden, rtt as sample};
 
-    fn snapshot<'a>(run: &'a RttRun, losses: &'a Losses) -> Snapshot<'a> {
-        Snapshot {
+    fn snapshot<'a>(run: &'a RttRun, losses: &'a Losses) -> RttSnapshot<'a> {
+        RttSnapshot {
             elapsed_ns: 10 * SECOND,
             interval_ns: SECOND,
             points: &run.points,

@@ -48,7 +48,7 @@ pub struct FlowsArgs {
     /// Columns of the truth
     #[arg(long, value_parser = choice::<TruthForm>(), value_name = "FORM", default_value = "full", requires = "truth")]
     pub truth_form: TruthForm,
-    /// Which IP header of a tunnel the truth is told by
+    /// The IP header of a tunnel that the truth describes
     #[arg(long, value_parser = choice::<TunnelKeys>(), value_name = "WHICH", default_value = "outer", requires = "truth")]
     pub keys: TunnelKeys,
     /// The same seed and options give the same file
@@ -189,7 +189,7 @@ impl FlowsArgs {
 fn parse_open_flows(text: &str) -> Result<u32, String> {
     match parse_rate(text).map(u32::try_from) {
         Ok(Ok(flows @ 1..=MAX_FLOWS)) => Ok(flows),
-        _ => Err(format!("'{text}' is not a number of flows, 1..16777216; write 2000, 100k or 2M")),
+        _ => Err(format!("'{text}' is not a count of flows, 1..16777216; write 2000, 100k or 2M")),
     }
 }
 
@@ -204,7 +204,7 @@ Example:
   sonde gen flows --encap vlan=0.2,vxlan=0.1 --reorder 0.01:3 --fragments 0.01 --out e.pcap
   sudo sonde gen flows --iface veth0 --rate 500k --new-flows 20k -w 1m --truth t.csv
 Addresses are those for benchmarks: 198.18.0.0/15 (RFC 2544) and 2001:2::/48 (RFC 5180).
-'sonde flow verify --truth t.csv' compares what a meter exports; docs/traffic.md tells more.
+'sonde flow verify --truth t.csv' compares what a meter exports; docs/traffic.md has the details.
 Exit codes: 0 made, 2 usage, 3 cannot run, 4 not saved, 130 interrupted before any packet.";
 
 #[cfg(test)]
@@ -255,7 +255,7 @@ mod tests {
             ("--out a --engine af_xdp", "cannot be used with"),
             ("--out a --size 63", "64..9216, imix"),
             ("--out a --size 64=0", "64..9216, imix"),
-            ("--out a --flows 0", "not a number of flows"),
+            ("--out a --flows 0", "not a count of flows"),
             ("--out a --length normal:3", "not a law of lengths"),
             ("--out a --arrival bursts:3", "not a law of arrivals"),
             ("--out a --proto sctp=1", "not a mix of protocols"),

@@ -1,6 +1,5 @@
-//! Four hosts: two with an agent each, a router between their test ports, or a bridge with a
-//! further port on the second host, and a controller that is joined to both by links of their
-//! own.
+//! Four hosts. Two have an agent each. A router stands between their test ports, or a bridge with
+//! a further port on the second host. A controller has a link of its own to each agent.
 
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
@@ -41,8 +40,8 @@ pub struct Agents {
 static HOST: Mutex<()> = Mutex::new(());
 
 impl Agents {
-    /// Both, with these variables in the environments of the agents by number. `None`: not
-    /// root.
+    /// Both, with these variables in the environments of the agents, by their index. `None`:
+    /// not root.
     pub fn start(name: &str, environment: &[(usize, &str, String)]) -> Option<Agents> {
         if sonde_lab::skip(name) {
             return None;

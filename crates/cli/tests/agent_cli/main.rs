@@ -25,8 +25,8 @@ fn steady(rate_fps: f64, milliseconds: i64) -> Offer {
     Offer::steady(rate_fps, milliseconds * 1_000_000)
 }
 
-/// A trial that came about. One for which this machine was too busy (agents that were ready too
-/// late, or not done in time) is offered again, as a benchmark does.
+/// A trial that came about. If this machine was too busy (agents were ready too late, or not done
+/// in time), the trial is offered again, as a benchmark does.
 fn offer(rig: &mut AgentRig, offer: &Offer) -> TrialOutcome {
     again_while(rig, offer, &AtomicBool::new(false), |_| true)
 }
@@ -133,7 +133,7 @@ fn a_receiver_whose_clock_is_far_ahead_measures_the_same_latency() {
     if !cfg!(debug_assertions) {
         sonde_lab::skipped(
             "a_receiver_whose_clock_is_far_ahead_measures_the_same_latency",
-            "clocks can be told to differ in builds with debug assertions only",
+            "clocks can be made to differ in builds with debug assertions only",
         );
         return;
     }

@@ -31,7 +31,7 @@ fn a_device_that_drops_everything_has_a_result_that_says_so() {
         assert!(!valid.is_empty(), "{}", m.id);
         assert!(valid.iter().all(|t| t.loss_ratio() == 1.0 && t.directions[0].sent > 0));
     }
-    // No rate is lossless: there is no throughput to tell.
+    // No rate is lossless: there is no throughput to report.
     let throughput = run.measurements.iter().find(|m| m.case.procedure == "throughput").unwrap();
     let value = throughput.finding.value("throughput").map_or(0.0, |q| q.value);
     assert_eq!(value, 0.0, "{throughput:?}");
@@ -90,7 +90,8 @@ fn frames_that_a_device_drops_or_copies_are_counted_one_by_one() {
     }
 }
 
-/// A port that only receives is told to the bridge before each trial (RFC 2544, section 23).
+/// Before each trial the bridge learns the address of a port that only receives (RFC 2544,
+/// section 23).
 #[test]
 fn a_bridge_floods_nothing_of_a_trial_in_one_direction() {
     let test = "a_bridge_floods_nothing_of_a_trial_in_one_direction";
@@ -220,7 +221,7 @@ fn a_reset_of_a_router_is_measured() {
     let run = folder.read();
     assert_consistent(&run);
     let m = &run.measurements[0];
-    // A host that steals from the tester at every try leaves nothing to tell.
+    // A host that steals from the tester at every try leaves nothing to report.
     let unfit = m.caveats.contains(Caveat::TrialsInvalid);
     let code = if unfit { 5 } else { 0 };
     assert_eq!(ended.code, code, "{}\n{}\n{m:?}", ended.out, ended.err);

@@ -1,6 +1,6 @@
-//! What a run's evidence supports: a dead device fails and is named, a threshold without a number
-//! is no pass, other work on the device's processor is not the device's latency, and frames go
-//! through it before those that count.
+//! What a run's evidence supports. A dead device fails and is named. A threshold without a value
+//! is no pass. Other work on the device's processor is not the device's latency. Frames go through
+//! the device before those that count.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -95,7 +95,7 @@ fn other_work_on_the_devices_processor_is_not_the_devices_latency() {
             std::thread::sleep(Duration::from_millis(36));
         }
     };
-    let told = |t: &Trial| t.invalid.iter().any(|i| matches!(i, Invalid::Disturbed { .. }));
+    let disturbed = |t: &Trial| t.invalid.iter().any(|i| matches!(i, Invalid::Disturbed { .. }));
     let measure = || {
         let _ = std::fs::remove_dir_all(folder.run());
         let ended = folder.bench();
@@ -106,18 +106,18 @@ fn other_work_on_the_devices_processor_is_not_the_devices_latency() {
     let (ended, run) = std::thread::scope(|scope| {
         scope.spawn(intruder);
         let _end = End(&end);
-        let fit = |run: &BenchRun| run.trials.iter().any(|t| t.valid() || told(t));
+        let fit = |run: &BenchRun| run.trials.iter().any(|t| t.valid() || disturbed(t));
         let mut runs = (0..10).map(|_| measure());
         runs.find(|(_, run)| fit(run)).expect("a run in which the tester was fit")
     });
     let m = &run.measurements[0];
-    for trial in run.trials.iter().filter(|t| t.valid() || told(t)) {
+    for trial in run.trials.iter().filter(|t| t.valid() || disturbed(t)) {
         let device = trial.health.device.as_ref().unwrap();
         assert_eq!(device.cpus, [cpu as u32]);
         // A tenth of the time, less what the host kept from the intruder as well.
         assert!(device.disturbed_ns() > 10_000_000, "{device:?}");
         // It is measured again as long as there are tries.
-        assert!(told(trial) || trial.attempt == 6, "{trial:?}");
+        assert!(disturbed(trial) || trial.attempt == 6, "{trial:?}");
     }
     if !m.finding.values.is_empty() {
         assert!(m.caveats.contains(Caveat::DeviceDisturbed), "{m:?}");
@@ -138,7 +138,7 @@ fn what_the_dry_run_accepts_the_run_accepts() {
         let external = external.replace("198.19.0.2/24", "192.0.2.2/25");
         format!("[bed]\noutside_benchmark_range = {allowed}\n{external}")
     };
-    for (plan, words) in [
+    for (plan, parts) in [
         (with(&format!("[workload]\nframes = [4000]\n{device}")), ["4000 octets", "3204"]),
         (
             with(&format!(
@@ -186,8 +186,8 @@ fn what_the_dry_run_accepts_the_run_accepts() {
         let file = folder.file("plan.toml");
         let ended = sonde(&["bench", "--dry-run", file.to_str().unwrap()]);
         // Long times are no error, as long as their sum is one.
-        let code = if words[0].is_empty() { 0 } else { 2 };
+        let code = if parts[0].is_empty() { 0 } else { 2 };
         assert_eq!(ended.code, code, "{plan}\n{}\n{}", ended.out, ended.err);
-        assert!(words.iter().all(|w| ended.err.contains(w)), "{plan}\n{}", ended.err);
+        assert!(parts.iter().all(|w| ended.err.contains(w)), "{plan}\n{}", ended.err);
     }
 }

@@ -57,8 +57,8 @@ fn a_plan_that_cannot_be_is_refused_with_its_line_and_sends_nothing() {
         let folder = Folder::with_plan(&text);
         let ended = folder.bench();
         assert_eq!(ended.code, 2, "{text}\n{}", ended.err);
-        let place = format!("plan.toml line {line}: ");
-        assert!(ended.err.contains(&place) && ended.err.contains(word), "{text}\n{}", ended.err);
+        let prefix = format!("plan.toml line {line}: ");
+        assert!(ended.err.contains(&prefix) && ended.err.contains(word), "{text}\n{}", ended.err);
         assert!(!folder.run().exists(), "{text}");
     }
     let missing = sonde(&["bench", "no-such-plan.toml"]);

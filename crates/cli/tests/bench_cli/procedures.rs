@@ -75,7 +75,7 @@ fn measurement(run: &BenchRun, m: &Measurement) {
     let trials: Vec<&Trial> = run.trials.iter().filter(|t| t.measurement == *id).collect();
     assert!(!trials.is_empty(), "{id}");
     if finding.values.is_empty() {
-        // Documented: a load without a valid try leaves nothing to tell.
+        // Documented: a load without a valid try leaves nothing to report.
         assert!(caveats.contains(Caveat::TrialsInvalid), "{m:?}");
         assert!(trials.iter().any(|t| !t.valid()), "{m:?}");
     }
@@ -94,7 +94,7 @@ fn measurement(run: &BenchRun, m: &Measurement) {
             // What was sent is a rate as measured, a hair above what was asked for.
             // A short burst is as fast as it left.
             "frames/s" if q.name == "offered_load" => assert!(q.value > 0.0, "{id} {q:?}"),
-            // Rates are told as offered, and a pace is held to 2 %.
+            // Rates are reported as offered, and a pace is held to 2 %.
             "frames/s" => assert!((0.0..=MAX_FPS * 1.021).contains(&q.value), "{id} {q:?}"),
             _ => {}
         }

@@ -40,9 +40,9 @@ impl Folder {
     }
 
     fn new(plan: &str, turn: Turn) -> Folder {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("sonde-bench-{}-{number}", std::process::id());
+        static SERIAL: AtomicU32 = AtomicU32::new(0);
+        let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+        let name = format!("sonde-bench-{}-{serial}", std::process::id());
         let path = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&path).unwrap();
         let folder = Folder(path, turn);
@@ -199,7 +199,7 @@ impl Between {
         self.table_with(hops.map(|n| format!("mac = '{}'", self.macs[n])))
     }
 
-    /// The same, with the next hop of either port in the plan's words.
+    /// The same, with the next hop of either port as the plan writes it.
     pub fn table_with(&self, next: [String; 2]) -> String {
         let port = |name, host: &Host, address, next: &str| {
             format!(
@@ -228,7 +228,7 @@ pub fn namespaces(pid: u32) -> Vec<String> {
     names.filter(|name| name.split('.').any(|part| part == pid.to_string())).collect()
 }
 
-/// Every measurement's trials are there, and tell one story: a load is tried again only after
+/// Every measurement's trials are there and consistent: a load is tried again only after
 /// a try that did not count.
 pub fn assert_consistent(run: &BenchRun) {
     let numbers: Vec<u64> = run.trials.iter().map(|t| t.number).collect();

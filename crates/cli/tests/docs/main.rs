@@ -19,15 +19,15 @@ use pages::{code, joined, pages, sonde};
 
 /// The command lines in a text; what stands for something else is left out.
 fn commands(lines: Vec<String>) -> Vec<(String, Vec<String>)> {
-    lines.into_iter().filter_map(|line| sonde(&line).map(|words| (line, words))).collect()
+    lines.into_iter().filter_map(|line| sonde(&line).map(|arguments| (line, arguments))).collect()
 }
 
-fn check(place: &str, commands: Vec<(String, Vec<String>)>) -> Vec<String> {
-    let wrong = |(line, words): (String, Vec<String>)| {
-        let error = Cli::try_parse_from(&words).err()?;
+fn check(source: &str, commands: Vec<(String, Vec<String>)>) -> Vec<String> {
+    let wrong = |(line, arguments): (String, Vec<String>)| {
+        let error = Cli::try_parse_from(&arguments).err()?;
         error.use_stderr().then(|| {
             let what = error.to_string();
-            format!("{place}: {line}\n    {}", what.lines().next().unwrap_or_default())
+            format!("{source}: {line}\n    {}", what.lines().next().unwrap_or_default())
         })
     };
     commands.into_iter().filter_map(wrong).collect()

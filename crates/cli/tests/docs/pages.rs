@@ -49,8 +49,8 @@ pub fn joined<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<String> {
 }
 
 /// Words as a shell takes them, up to a comment, a redirection or another command.
-fn words(line: &str) -> Vec<String> {
-    let (mut words, mut word, mut quote) = (Vec::new(), String::new(), None);
+fn arguments(line: &str) -> Vec<String> {
+    let (mut arguments, mut word, mut quote) = (Vec::new(), String::new(), None);
     let mut was_quoted = false;
     for c in line.chars().chain([' ']) {
         match (quote, c) {
@@ -60,16 +60,16 @@ fn words(line: &str) -> Vec<String> {
                 if !word.is_empty() || was_quoted {
                     let ends = ["#", "|", ">", "<", "&", "&&", ";", "2>", ">>"];
                     if !was_quoted && (ends.contains(&word.as_str()) || word.starts_with('#')) {
-                        return words;
+                        return arguments;
                     }
-                    words.push(std::mem::take(&mut word));
+                    arguments.push(std::mem::take(&mut word));
                     was_quoted = false;
                 }
             }
             (_, c) => word.push(c),
         }
     }
-    words
+    arguments
 }
 
 /// The blocks of code in a language.
@@ -79,19 +79,19 @@ pub fn blocks(text: &str, language: &str) -> Vec<String> {
     blocks.map(str::to_owned).collect()
 }
 
-/// The words of the `sonde` command in a line, also within a pipeline or a systemd unit; of what
-/// stands for something else ("...", braces) there is none.
+/// The arguments of the `sonde` command in a line, also within a pipeline or a systemd unit. `None`
+/// for a line with parts that stand for something else ("...", braces).
 pub fn sonde(line: &str) -> Option<Vec<String>> {
     let line = line.strip_prefix("ExecStart=").unwrap_or(line);
     line.split(" | ").find_map(|stage| {
-        let mut words = words(stage);
+        let mut arguments = arguments(stage);
         for before in ["$", "sudo"] {
-            if words.first().is_some_and(|word| word == before) {
-                words.remove(0);
+            if arguments.first().is_some_and(|word| word == before) {
+                arguments.remove(0);
             }
         }
-        let is_sonde = words.first().is_some_and(|w| w == "sonde" || w.ends_with("/sonde"));
-        let is_whole = !words.iter().any(|word| word.contains("...") || word.contains("{"));
-        (is_sonde && is_whole && words.len() > 1).then_some(words)
+        let is_sonde = arguments.first().is_some_and(|w| w == "sonde" || w.ends_with("/sonde"));
+        let is_whole = !arguments.iter().any(|word| word.contains("...") || word.contains("{"));
+        (is_sonde && is_whole && arguments.len() > 1).then_some(arguments)
     })
 }

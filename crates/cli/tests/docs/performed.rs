@@ -27,7 +27,7 @@ const INSTEAD: &[(&str, &str)] = &[
 enum Course {
     /// Comes to its end.
     Ends,
-    /// Goes on; interrupted once it has told of what it measured.
+    /// Goes on; interrupted once it has printed what it measured.
     Watches,
     /// Goes on while the rest of its page is carried out.
     Serves,
@@ -36,17 +36,17 @@ enum Course {
 }
 
 impl Course {
-    fn of(words: &[String]) -> Course {
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        let after = |option| words.iter().skip_while(|w| **w != option).nth(1);
-        match words[1..] {
-            ["bench", ..] if !words.contains(&"--dry-run") => {
+    fn of(arguments: &[String]) -> Course {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let after = |option| arguments.iter().skip_while(|w| **w != option).nth(1);
+        match arguments[1..] {
+            ["bench", ..] if !arguments.contains(&"--dry-run") => {
                 Course::Tries { out: (*after("--out").expect("a folder for the run")).to_owned() }
             }
             ["reflect" | "otg", ..] | ["agent", "--listen", ..] | ["lab", "up", ..] => {
                 Course::Serves
             }
-            ["probe", ..] if !words.contains(&"-c") => Course::Watches,
+            ["probe", ..] if !arguments.contains(&"-c") => Course::Watches,
             ["rtt" | "flow", interface, ..] if interface.starts_with("eth") => Course::Watches,
             _ => Course::Ends,
         }
@@ -64,19 +64,19 @@ fn what_the_pages_say_to_type_works() {
         let mut serving: Vec<Serving> = Vec::new();
         let text = read_to_string(&page).unwrap();
         for line in code(&text) {
-            let Some(words) = sonde(&line) else { continue };
+            let Some(arguments) = sonde(&line) else { continue };
             if !typed.insert(line.clone()) || LEFT_OUT.iter().any(|(l, _)| *l == line) {
                 continue;
             }
-            let course = Course::of(&words);
+            let course = Course::of(&arguments);
             if let Course::Serves = course {
                 // Two of a kind want the same port.
-                let of_kind = serving.extract_if(.., |s| s.words[1] == words[1]);
+                let of_kind = serving.extract_if(.., |s| s.arguments[1] == arguments[1]);
                 wrong.extend(of_kind.filter_map(Serving::end));
             }
             let process = begin(&bed, &line, &course);
             match course {
-                Course::Serves => serving.push(Serving { line, words, process }),
+                Course::Serves => serving.push(Serving { line, arguments, process }),
                 _ => wrong.extend(end(&line, process, &course)),
             }
         }
@@ -112,7 +112,7 @@ fn given(bed: &Bed, program: &str, block: &str) -> Option<String> {
 /// What goes on beside the next lines of its page.
 struct Serving {
     line: String,
-    words: Vec<String>,
+    arguments: Vec<String>,
     process: Process,
 }
 
@@ -127,15 +127,15 @@ impl Serving {
 
 /// Starts a line, and waits until it has come as far as it is to be let.
 fn begin(bed: &Bed, line: &str, course: &Course) -> Process {
-    let told = |lines| move |p: &Process| p.out().len() + p.err().len() >= lines;
+    let printed = |lines| move |p: &Process| p.out().len() + p.err().len() >= lines;
     let instead = INSTEAD.iter().fold(line.to_owned(), |line, (from, to)| line.replace(from, to));
     // The shell makes way for what will be interrupted.
     let exec = if matches!(course, Course::Ends) { "" } else { "exec " };
     let mut process = Process::start(bed.command(&format!("{exec}{instead}")));
     match course {
         Course::Ends => {}
-        Course::Serves => wait(line, &mut process, told(1)),
-        Course::Watches => wait(line, &mut process, told(2)),
+        Course::Serves => wait(line, &mut process, printed(1)),
+        Course::Watches => wait(line, &mut process, printed(2)),
         Course::Tries { out } => {
             let trials = bed.file(out).join("trials.jsonl");
             wait(line, &mut process, |_| metadata(&trials).is_ok_and(|m| m.len() > 0));

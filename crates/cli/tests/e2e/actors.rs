@@ -35,8 +35,8 @@ pub fn run(host: &Host, part: &str) -> BTreeMap<String, u64> {
 #[ignore = "plays a part in other tests"]
 fn act() {
     let Ok(part) = std::env::var(PART) else { return };
-    let words: Vec<&str> = part.split_whitespace().collect();
-    match words[..] {
+    let fields: Vec<&str> = part.split_whitespace().collect();
+    match fields[..] {
         ["echo", local] => echo(local),
         ["ask", local, peer, count] => ask(local, peer, count.parse().unwrap()),
         ["noise", local, peer, count] => noise(local, peer, count.parse().unwrap()),
@@ -141,14 +141,14 @@ fn lossy(local: &str) {
     loop {
         let (n, from) = socket.recv_from(&mut buffer).unwrap();
         let request = SenderPacket::new_checked(&buffer[..n]).unwrap();
-        let place = request.sequence() % 10;
-        if place == 3 {
+        let position = request.sequence() % 10;
+        if position == 3 {
             continue;
         }
         let counter = counters.entry(from).or_default();
         let reply = reply(&buffer[..n], Some(*counter));
         *counter += 1;
-        if place != 7 {
+        if position != 7 {
             socket.send_to(&reply, from).unwrap();
         }
     }

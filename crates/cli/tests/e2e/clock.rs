@@ -81,7 +81,7 @@ fn setting_the_clock_disturbs_nothing_and_is_told() {
     // 10, 10, 10 and 37 seconds.
     let stepped = run.health.counters["sender_clock_stepped_by_ms"];
     assert!((66_990..=67_010).contains(&stepped), "{stepped} ms");
-    // The schedule went on, and records tell UTC as the clock has it at their time.
+    // The schedule went on, and records hold UTC as the clock had it at their time.
     let all = intervals(&records);
     let gaps: Vec<i64> = all.windows(2).map(|pair| pair[1].start_ns - pair[0].end_ns).collect();
     let steps =
@@ -90,7 +90,7 @@ fn setting_the_clock_disturbs_nothing_and_is_told() {
     assert_eq!(steps(0), gaps.len() - 3, "{gaps:?}");
 }
 
-/// Intervals of the passive instruments go on, and a step is told.
+/// Intervals of the passive instruments go on, and a step is reported.
 #[test]
 fn passive_instruments_notice_a_clock_that_is_set() {
     let Some(net) = Net::pair("passive_instruments_notice_a_clock_that_is_set") else { return };
@@ -136,20 +136,21 @@ fn passive_instruments_notice_a_clock_that_is_set() {
         assert!(!flows.is_empty(), "{arguments:?} {engine:?}: {}", ended.out);
         let utc = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
         for (start, end) in flows {
-            let told = format!("{arguments:?} {engine:?}: {start} {end}, {utc:?}");
-            assert!((2 * SECOND..60 * SECOND).contains(&(end - start)), "{told}");
+            let shown = format!("{arguments:?} {engine:?}: {start} {end}, {utc:?}");
+            assert!((2 * SECOND..60 * SECOND).contains(&(end - start)), "{shown}");
             let ago = utc.as_nanos() as i64 + 10 * SECOND - end;
-            assert!((0..10 * SECOND).contains(&ago), "{told}");
+            assert!((0..10 * SECOND).contains(&ago), "{shown}");
         }
     }
 }
 
 /// Begin and end of each ICMP flow that `sonde rtt` or `sonde flow` printed.
 fn flows(out: &str) -> Vec<(i64, i64)> {
-    let number = |value: &serde_json::Value| value.as_i64().unwrap();
+    let integer = |value: &serde_json::Value| value.as_i64().unwrap();
     let lines = out.lines().filter_map(|l| serde_json::from_str::<serde_json::Value>(l).ok());
     let lines = lines.filter(|l| l["type"] == "flow" && l["flow"]["protocol"] == 1);
-    let mut found: Vec<_> = lines.map(|l| (number(&l["start_ns"]), number(&l["end_ns"]))).collect();
+    let mut found: Vec<_> =
+        lines.map(|l| (integer(&l["start_ns"]), integer(&l["end_ns"]))).collect();
     let run: Option<sonde_results::FlowRun> = serde_json::from_str(out).ok();
     let top = run.iter().flat_map(|run| &run.top).filter(|r| r.key.protocol == 1);
     found.extend(top.map(|record| (record.first_ns(), record.last_ns())));

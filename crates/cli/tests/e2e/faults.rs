@@ -106,7 +106,7 @@ fn what_never_left_is_not_lost() {
     }
 }
 
-/// The interface is removed and made again, under its name and with another number.
+/// The interface is removed and made again, under its name and with another index.
 #[test]
 fn a_probe_outlives_its_interface() {
     let Some(net) = Net::pair("a_probe_outlives_its_interface") else { return };

@@ -158,13 +158,13 @@ impl Reflector {
         serde_json::from_str(self.0.out().last().unwrap()).unwrap()
     }
 
-    /// A number in it, by its path: "/user/reflected".
+    /// A value in it, by its path: "/user/reflected".
     pub fn count(&self, path: &str) -> u64 {
         let report = self.report();
         report.pointer(path).and_then(Value::as_u64).unwrap_or_else(|| panic!("{path}: {report}"))
     }
 
-    /// Waits until a number is at least `n`.
+    /// Waits until a value is at least `n`.
     pub fn until(&mut self, path: &str, n: u64) {
         self.0.until(&format!("{path} >= {n}"), |p| {
             let report: Value = serde_json::from_str(p.out().last().unwrap()).unwrap();

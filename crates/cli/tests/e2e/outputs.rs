@@ -163,7 +163,7 @@ fn a_killed_passive_run_leaves_its_run_file() {
         let mut command = net.topology.probe.command(SONDE);
         command.args([instrument, "eth0", "-i", "100ms", "-o"]).arg(&file);
         let mut process = Process::start(command);
-        let told = |file: &std::path::Path| -> u64 {
+        let packets_in = |file: &std::path::Path| -> u64 {
             let Ok(text) = std::fs::read(file) else { return 0 };
             let run: serde_json::Value = serde_json::from_slice(&text).expect("a whole file");
             let packets = |p: &serde_json::Value| p["packets"].as_u64();
@@ -173,11 +173,11 @@ fn a_killed_passive_run_leaves_its_run_file() {
         };
         process.until("a run file with packets in it", |_| {
             net.topology.probe.run(&["ping", "-c", "1", "10.1.0.2"]).unwrap();
-            told(&file) > 0
+            packets_in(&file) > 0
         });
         process.signal("KILL");
         process.end();
-        assert!(told(&file) > 0, "{instrument}");
+        assert!(packets_in(&file) > 0, "{instrument}");
     }
 }
 

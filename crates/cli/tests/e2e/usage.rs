@@ -26,8 +26,8 @@ fn without_privilege_the_socket_engine_works_and_af_xdp_says_what_it_needs() {
     // Where everybody may run it.
     let folder = net.file("bin");
     std::fs::create_dir_all(&folder).unwrap();
-    for place in [folder.parent().unwrap(), &folder] {
-        std::fs::set_permissions(place, std::fs::Permissions::from_mode(0o755)).unwrap();
+    for path in [folder.parent().unwrap(), &folder] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
     }
     let program = folder.join("sonde");
     std::fs::copy(SONDE, &program).unwrap();
@@ -122,8 +122,9 @@ fn icmp_errors_are_named() {
             "10.1.0.2 -i 20ms -c 20 --timeout 300ms --per-packet --engine {engine}"
         ));
         assert_eq!(ended.code, 1, "{engine}: {}", ended.err);
-        let told = "10.1.0.2:862: the port is closed, says 10.1.0.2; start 'sonde reflect' there";
-        assert!(ended.err.contains(told), "{engine}: {}", ended.err);
+        let message =
+            "10.1.0.2:862: the port is closed, says 10.1.0.2; start 'sonde reflect' there";
+        assert!(ended.err.contains(message), "{engine}: {}", ended.err);
         assert!(ended.out.contains("(the port is closed)"), "{engine}: {}", ended.out);
         assert!(ended.out.contains("20 sent, 0 received, 20 lost"), "{engine}: {}", ended.out);
     }

@@ -10,14 +10,14 @@ use crate::packets::{flows, pcap, pcapng, ten};
 use crate::support::{Exported, Folder, SONDE, assert_conserved, flow, records, run_of};
 
 #[test]
-fn all_formats_of_a_capture_tell_the_same() {
+fn all_formats_of_a_capture_give_the_same_records() {
     let folder = Folder::new();
     let files = [
         folder.write("us.pcap", &pcap(&ten(), 1, false)),
         folder.write("ns.pcap", &pcap(&ten(), 1, true)),
         folder.write("a.pcapng", &pcapng(&ten())),
     ];
-    let told: Vec<_> = files
+    let by_format: Vec<_> = files
         .iter()
         .map(|file| {
             let ended = flow(&format!("{file} --jsonl - -q"));
@@ -27,8 +27,8 @@ fn all_formats_of_a_capture_tell_the_same() {
             all
         })
         .collect();
-    assert!(told[0] == told[1] && told[1] == told[2]);
-    let [one, dns, time] = &told[0][..] else { panic!("{told:?}") };
+    assert!(by_format[0] == by_format[1] && by_format[1] == by_format[2]);
+    let [one, dns, time] = &by_format[0][..] else { panic!("{by_format:?}") };
     assert_eq!((dns.forward.packets, dns.forward.bytes), (3, 3 * 68));
     assert_eq!((dns.reverse.packets, dns.reverse.bytes), (3, 3 * 428));
     assert_eq!((time.forward.packets, time.reverse.packets), (2, 0));
@@ -125,8 +125,8 @@ fn every_packet_of_a_capture_is_metered_or_counted() {
     }
 }
 
-/// Thirty seconds of connections that open, close, fall silent and last, with what cannot be
-/// read, of a link type that is not known, and out of order in between.
+/// Thirty seconds of connections that open, close, fall silent and last. Some packets are cut
+/// short, some are out of order.
 fn long_capture(folder: &Folder) -> String {
     let capture = folder.file("long.pcap");
     let line = format!(
@@ -137,23 +137,23 @@ fn long_capture(folder: &Folder) -> String {
     assert!(made.status.success(), "{made:?}");
     let mut file = std::fs::read(&capture).unwrap();
     // Every 50th packet loses all but its first 20 octets, every 70th comes 20 ms late.
-    let (mut at, mut number, mut out) = (24, 0, file[..24].to_vec());
+    let (mut at, mut index, mut out) = (24, 0, file[..24].to_vec());
     let per_second =
         if file[..4] == 0xa1b2_3c4du32.to_le_bytes() { 1_000_000_000 } else { 1_000_000 };
     while at < file.len() {
         let word = |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().unwrap());
         let (fraction, len) = (word(at + 4), word(at + 8) as usize);
-        if number % 70 == 69 {
+        if index % 70 == 69 {
             let earlier = fraction.saturating_sub(per_second / 50);
             file[at + 4..at + 8].copy_from_slice(&earlier.to_le_bytes());
         }
-        if number % 50 == 49 {
+        if index % 50 == 49 {
             file[at + 8..at + 12].copy_from_slice(&20u32.to_le_bytes());
             out.extend(&file[at..at + 16 + 20]);
         } else {
             out.extend(&file[at..at + 16 + len]);
         }
-        (at, number) = (at + 16 + len, number + 1);
+        (at, index) = (at + 16 + len, index + 1);
     }
     folder.write("long.pcap", &out)
 }
@@ -176,7 +176,7 @@ fn captures_come_by_pipes_and_in_a_row() {
     }
     let first = folder.write("first.pcap", &whole[..at]);
     let second = [&whole[..24], &whole[at..]].concat();
-    let told = |arguments: &str, input: &[u8]| {
+    let records_of = |arguments: &str, input: &[u8]| {
         let mut command = Command::new(SONDE);
         command.arg("flow").args(arguments.split_whitespace());
         command.args("-q --seed 4 --idle 1s --jsonl -".split_whitespace());
@@ -198,7 +198,7 @@ fn captures_come_by_pipes_and_in_a_row() {
         lines.sort_unstable();
         lines
     };
-    let wanted = told(&folder.file("long.pcap"), b"");
+    let wanted = records_of(&folder.file("long.pcap"), b"");
     assert!(wanted.len() > 600);
     for (name, arguments, input) in [
         ("a pipe", "-".to_string(), &whole),
@@ -206,7 +206,7 @@ fn captures_come_by_pipes_and_in_a_row() {
         ("two threads", "- --workers 2".to_string(), &whole),
         ("two in a row", format!("{first} -"), &second),
     ] {
-        let found = told(&arguments, input);
+        let found = records_of(&arguments, input);
         let differ = wanted.iter().zip(&found).find(|(a, b)| a != b);
         assert!(found == wanted, "{name}: {} of {}: {differ:?}", found.len(), wanted.len());
     }
@@ -226,7 +226,7 @@ fn any_number_of_workers_makes_the_same_records_of_a_file() {
         // Compressed, it comes in pieces.
         let ways =
             [(&capture, 1), (&capture, 2), (&capture, 3), (&capture, 8), (&gzip, 1), (&gzip, 3)];
-        let told = ways.map(|(capture, workers)| {
+        let results = ways.map(|(capture, workers)| {
             let lines = folder.file("w.jsonl");
             let ended = flow(&format!(
                 "{capture} --workers {workers} --seed 4 {options} --jsonl {lines} --json"
@@ -240,14 +240,14 @@ fn any_number_of_workers_makes_the_same_records_of_a_file() {
             lines.sort_unstable();
             (lines, run.protocols, run.counters, run.ends, run.header.end_ns)
         });
-        let (lines, _, counters, ends, _) = &told[0];
+        let (lines, _, counters, ends, _) = &results[0];
         assert!(lines.len() > 600 && counters["refused_truncated"] > 100, "{counters:?}");
         assert!(options.contains("-w") || (ends["idle"] > 100), "{options}: {ends:?}");
         assert_eq!(counters["not_selected"] > 0, options.contains("--sample"));
-        for other in &told[1..] {
+        for other in &results[1..] {
             let differ: Vec<_> = lines.iter().zip(&other.0).filter(|(a, b)| a != b).collect();
             assert!(differ.is_empty(), "{options}: {:?}", &differ[..differ.len().min(3)]);
-            assert!(told[0] == *other, "{options}: {counters:?} {:?}", other.2);
+            assert!(results[0] == *other, "{options}: {counters:?} {:?}", other.2);
         }
     }
 }
@@ -279,9 +279,9 @@ fn generated_traffic_is_verified_against_its_truth() {
     assert!(made.status.success(), "{made:?}");
     let ended = flow(&format!("{capture} --write {out} --json"));
     assert_eq!(ended.code, 0, "{}", ended.err);
-    let told = Exported::of(&std::fs::read(&out).unwrap());
-    assert!(told.is_whole);
-    let packets: u64 = told.flows.iter().map(|r| r.forward.packets).sum();
+    let exported = Exported::of(&std::fs::read(&out).unwrap());
+    assert!(exported.is_whole);
+    let packets: u64 = exported.flows.iter().map(|r| r.forward.packets).sum();
     assert_eq!(packets, run_of(&ended.out).counters["exported_packets"]);
     let verified = flow(&format!("verify --truth {truth} {out}"));
     assert_eq!(verified.code, 0, "{}{}", verified.out, verified.err);

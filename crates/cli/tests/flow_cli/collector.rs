@@ -1,4 +1,4 @@
-//! A collector that does as it is told.
+//! A collector that the tests control.
 
 use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};

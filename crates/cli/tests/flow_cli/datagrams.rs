@@ -3,7 +3,7 @@
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use crate::packets::{flows, number, pcap};
+use crate::packets::{flow_index, flows, pcap};
 use crate::process;
 use crate::support::{Exported, Folder, SONDE, flow, meter, pair, run_of};
 
@@ -33,11 +33,11 @@ fn no_message_is_longer_than_the_path_takes_and_none_is_missing() {
         let messages = received(&socket);
         let longest = messages.iter().map(Vec::len).max().unwrap();
         assert!(longest <= mtu - 28 && longest > mtu - 28 - 100, "{longest}");
-        let told = Exported::of(&messages.concat());
-        assert!(told.is_whole);
-        let mut numbers: Vec<u32> = told.flows.iter().map(number).collect();
-        numbers.sort_unstable();
-        assert!(numbers.into_iter().eq(0..1_000));
+        let exported = Exported::of(&messages.concat());
+        assert!(exported.is_whole);
+        let mut indices: Vec<u32> = exported.flows.iter().map(flow_index).collect();
+        indices.sort_unstable();
+        assert!(indices.into_iter().eq(0..1_000));
         let run = run_of(&ended.out);
         assert_eq!(run.exports[0].counters["messages_sent"], messages.len() as u64);
     }
@@ -74,7 +74,7 @@ fn a_path_that_becomes_narrower_gets_shorter_messages() {
     let ended = run.end();
     let short = received(&socket);
     assert!(!short.is_empty() && short.iter().all(|m| m.len() <= 572));
-    // What was too long is counted, and the number of those missing is known to both.
+    // Messages that were too long are counted, and both sides agree how many are missing.
     let run = run_of(&ended.out);
     let lost = run.exports[0].counters["records_lost"];
     assert_eq!(

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::symlink;
 
-use crate::packets::{flows, number, pcap, ten};
+use crate::packets::{flow_index, flows, pcap, ten};
 use crate::support::{Exported, Folder, flow, records, run_of};
 
 #[test]
@@ -13,11 +13,11 @@ fn every_form_of_output_has_every_record() {
     let ended =
         flow(&format!("{capture} --write {ipfix} --write {parquet} --jsonl {lines} --json"));
     assert_eq!(ended.code, 0, "{}", ended.err);
-    let told = Exported::of(&std::fs::read(ipfix).unwrap());
-    assert!(told.is_whole);
-    let mut numbers: Vec<u32> = told.flows.iter().map(number).collect();
-    numbers.sort_unstable();
-    assert!(numbers.into_iter().eq(0..3_000));
+    let exported = Exported::of(&std::fs::read(ipfix).unwrap());
+    assert!(exported.is_whole);
+    let mut indices: Vec<u32> = exported.flows.iter().map(flow_index).collect();
+    indices.sort_unstable();
+    assert!(indices.into_iter().eq(0..3_000));
     assert_eq!(records(&std::fs::read_to_string(lines).unwrap()).len(), 3_000);
     let parquet = std::fs::read(parquet).unwrap();
     assert!(parquet.starts_with(b"PAR1") && parquet.ends_with(b"PAR1"));
@@ -68,8 +68,8 @@ fn a_full_disk_is_told_and_everything_is_metered() {
         let run = run_of(&ended.out);
         let lost = if name == "full.json" { 0 } else { 3_000 };
         assert_eq!((run.counters["records_lost"], run.counters["exported_packets"]), (lost, 3_000));
-        let told = Exported::of(&std::fs::read(other).unwrap());
-        assert!(told.is_whole && told.flows.len() == 3_000, "{name}");
+        let exported = Exported::of(&std::fs::read(other).unwrap());
+        assert!(exported.is_whole && exported.flows.len() == 3_000, "{name}");
     }
 }
 

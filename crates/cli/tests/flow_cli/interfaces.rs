@@ -59,13 +59,13 @@ fn both_directions_are_one_record_and_every_packet_is_counted() {
             && r.reverse.bytes == 228 * r.reverse.packets
             && r.end == FlowEnd::Forced));
         let index = net.probe.run(&["cat", "/sys/class/net/eth0/ifindex"]).unwrap();
-        let told = Exported::of(&std::fs::read(ipfix).unwrap());
-        assert!(told.is_whole && told.flows.len() == 2 * flows);
+        let exported = Exported::of(&std::fs::read(ipfix).unwrap());
+        assert!(exported.is_whole && exported.flows.len() == 2 * flows);
         let counters = run_of(&std::fs::read_to_string(file).unwrap()).counters;
         let left_out = ["packets_lost", "refused_not_ip", "refused_truncated", "refused_malformed"];
-        assert_eq!(told.ignored, Some(left_out.map(|name| counters[name]).iter().sum()));
+        assert_eq!(exported.ignored, Some(left_out.map(|name| counters[name]).iter().sum()));
         assert!(workers > 1 || counters["refused_not_ip"] > 0, "the first address resolution");
-        assert!(told.interfaces.iter().all(|i| i.to_string() == index.trim()));
+        assert!(exported.interfaces.iter().all(|i| i.to_string() == index.trim()));
     }
 }
 
@@ -146,8 +146,8 @@ fn an_idle_flow_is_exported_though_nothing_comes() {
     let mut run = meter(&net.probe, "eth0 --idle 300ms --jsonl - --proto udp");
     exchange(&net, 3);
     run.until("the record", |p| !p.out().is_empty());
-    let told = records(&run.out().join("\n"));
-    assert_eq!((told.len(), told[0].end, told[0].reverse.packets), (1, FlowEnd::Idle, 3));
+    let flows = records(&run.out().join("\n"));
+    assert_eq!((flows.len(), flows[0].end, flows[0].reverse.packets), (1, FlowEnd::Idle, 3));
     run.signal("INT");
     assert_eq!(run.end().code, 0);
 }
@@ -166,9 +166,9 @@ fn a_connection_ends_when_both_have_closed() {
     near.read_exact(&mut [0; 6]).unwrap();
     drop((near, far));
     run.until("the record", |p| !p.out().is_empty());
-    let told = records(&run.out().join("\n"));
-    assert_eq!((told.len(), told[0].end), (1, FlowEnd::EndDetected));
-    assert_eq!(told[0].key.destination_port, address.port());
+    let flows = records(&run.out().join("\n"));
+    assert_eq!((flows.len(), flows[0].end), (1, FlowEnd::EndDetected));
+    assert_eq!(flows[0].key.destination_port, address.port());
     run.signal("INT");
     let ended = run.end();
     assert_eq!(records(&ended.out).len(), 1, "its last acknowledgement is no flow of its own");
@@ -198,10 +198,10 @@ fn an_interface_that_returns_is_metered_again() {
     let all = interrupt(run, &lines, &file);
     let counts: Vec<_> = all.iter().map(|r| (r.forward.packets, r.reverse.packets)).collect();
     assert_eq!((counts.first(), counts.last()), (Some(&(4, 4)), Some(&(7, 7))));
-    let told = Exported::of(&std::fs::read(ipfix).unwrap());
-    assert!(told.is_whole && first != index(&net));
-    let [.., last, _] = told.interfaces[..] else { panic!("{:?}", told.interfaces) };
-    assert_eq!((told.interfaces[0], last), (first, index(&net)));
+    let exported = Exported::of(&std::fs::read(ipfix).unwrap());
+    assert!(exported.is_whole && first != index(&net));
+    let [.., last, _] = exported.interfaces[..] else { panic!("{:?}", exported.interfaces) };
+    assert_eq!((exported.interfaces[0], last), (first, index(&net)));
     let run = run_of(&std::fs::read_to_string(file).unwrap());
     assert_eq!(run.points[0].vanished, 1);
     assert!(run.caveats.contains(Caveat::InterfaceVanished));
@@ -237,7 +237,7 @@ fn the_kernels_headers_of_an_interface_that_returns_are_metered_again() {
         std::fs::read_to_string(&lines).unwrap().lines().filter(|l| l.contains(of)).count()
     };
     process::until("the first records", || count("10.1.0.2") == 5);
-    // Twice: the program that took the first one's place goes, too.
+    // Twice: the program that took the first one's name goes, too.
     for (round, sent) in [7, 11].into_iter().enumerate() {
         net.reflector.run(&["ip", "link", "del", "eth0"]).unwrap();
         let lost = |l: &&String| l.contains("eth0 has vanished");
@@ -276,8 +276,8 @@ fn a_run_ends_when_nobody_reads_its_lines() {
         .stderr(std::fs::File::create(&err).unwrap())
         .spawn()
         .unwrap();
-    let told = || std::fs::read_to_string(&err).unwrap();
-    process::until("the first interval", || told().contains("packets "));
+    let printed = || std::fs::read_to_string(&err).unwrap();
+    process::until("the first interval", || printed().contains("packets "));
     exchange(&net, 3);
     let mut first = String::new();
     let mut reader = BufReader::new(child.stdout.take().unwrap());
@@ -286,8 +286,8 @@ fn a_run_ends_when_nobody_reads_its_lines() {
     drop(reader);
     exchange(&net, 2);
     process::until("its end", || child.try_wait().unwrap().is_some());
-    assert_eq!(child.wait().unwrap().code(), Some(0), "{}", told());
-    assert!(told().contains("10 packets"), "{}", told());
+    assert_eq!(child.wait().unwrap().code(), Some(0), "{}", printed());
+    assert!(printed().contains("10 packets"), "{}", printed());
 }
 
 #[test]

@@ -32,15 +32,15 @@ pub fn ten() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// `count` packets, each a flow of its own, whose source port and address tell its number.
+/// `count` packets, each a flow of its own, whose source address holds its index.
 pub fn flows(count: u32) -> Vec<Vec<u8>> {
     (0..count)
         .map(|i| udp((Ipv4Addr::from(0x0a00_0000 + i), 7), (Ipv4Addr::new(192, 0, 2, 2), 9), 10))
         .collect()
 }
 
-/// A flow of [`flows`]: its number.
-pub fn number(record: &sonde_results::flow::FlowRecord) -> u32 {
+/// The index of a flow made by [`flows`].
+pub fn flow_index(record: &sonde_results::flow::FlowRecord) -> u32 {
     match record.key.source {
         std::net::IpAddr::V4(source) => u32::from(source) - 0x0a00_0000,
         other => panic!("{other}"),

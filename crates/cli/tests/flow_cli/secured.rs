@@ -11,7 +11,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection};
 
 use crate::collector::{accept, silent_port};
-use crate::packets::{flows, number, pcap};
+use crate::packets::{flow_index, flows, pcap};
 use crate::support::{Exported, Folder, flow, run_of, start};
 
 /// An authority, and certificates that it has signed, made by openssl.
@@ -116,11 +116,11 @@ fn over_tls_every_record_arrives_with_and_without_our_certificate() {
         let all = collect(authority.server(demanding), accept(&listener)).unwrap();
         let ended = run.end();
         assert_eq!(ended.code, 0, "{}", ended.err);
-        let told = Exported::of(&all);
-        assert!(told.is_whole);
-        let mut numbers: Vec<u32> = told.flows.iter().map(number).collect();
-        numbers.sort_unstable();
-        assert!(numbers.into_iter().eq(0..30_000));
+        let exported = Exported::of(&all);
+        assert!(exported.is_whole);
+        let mut indices: Vec<u32> = exported.flows.iter().map(flow_index).collect();
+        indices.sort_unstable();
+        assert!(indices.into_iter().eq(0..30_000));
         let run = run_of(&ended.out);
         assert_eq!(run.exports[0].counters["messages_sent_again"], 0);
     }
@@ -154,8 +154,9 @@ fn a_collector_that_cannot_be_trusted_or_does_not_trust_us_gets_nothing() {
             ours.file("client.key")
         ));
         for _ in 0..2 {
-            let told = Exported::of(&collect(ours.server(demanding), accept(&listener)).unwrap());
-            assert!(told.is_whole && told.flows.len() == 200, "{}", told.flows.len());
+            let exported =
+                Exported::of(&collect(ours.server(demanding), accept(&listener)).unwrap());
+            assert!(exported.is_whole && exported.flows.len() == 200, "{}", exported.flows.len());
         }
         assert_eq!(run.end().code, 0);
     }

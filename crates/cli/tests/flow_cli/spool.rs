@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
 use crate::collector::{accept, rest, silent_port, unread};
-use crate::packets::{flows, number, pcap};
+use crate::packets::{flow_index, flows, pcap};
 use crate::process;
 use crate::support::{Exported, Folder, start};
 
@@ -20,10 +20,10 @@ fn segments(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-fn numbers(told: &Exported) -> Vec<u32> {
-    let mut numbers: Vec<u32> = told.flows.iter().map(number).collect();
-    numbers.sort_unstable();
-    numbers
+fn indices(exported: &Exported) -> Vec<u32> {
+    let mut indices: Vec<u32> = exported.flows.iter().map(flow_index).collect();
+    indices.sort_unstable();
+    indices
 }
 
 #[test]
@@ -38,15 +38,18 @@ fn the_next_run_sends_what_waited_and_then_its_own() {
     assert!(ended.err.contains("wait in the spool"), "{}", ended.err);
     let waiting = segments(&spool);
     assert_eq!(waiting.len(), 1);
-    let told = Exported::of(&std::fs::read(&waiting[0]).unwrap());
-    assert!(told.is_whole && numbers(&told).into_iter().eq(0..3_000), "a readable IPFIX file");
+    let exported = Exported::of(&std::fs::read(&waiting[0]).unwrap());
+    assert!(
+        exported.is_whole && indices(&exported).into_iter().eq(0..3_000),
+        "a readable IPFIX file"
+    );
 
     let listener = TcpListener::bind(address).unwrap();
     let run = start(&line);
     // The sequence numbers of each run begin anew, and so do connections.
     for _ in 0..2 {
-        let told = Exported::of(&rest(&mut accept(&listener)));
-        assert!(told.is_whole && numbers(&told).into_iter().eq(0..3_000));
+        let exported = Exported::of(&rest(&mut accept(&listener)));
+        assert!(exported.is_whole && indices(&exported).into_iter().eq(0..3_000));
     }
     let ended = run.end();
     assert_eq!(ended.code, 0, "{}", ended.err);
@@ -70,7 +73,7 @@ fn a_kill_leaves_a_spool_that_can_be_read_and_sent() {
     let mut left: Vec<u32> = Vec::new();
     for path in segments(&spool) {
         let bytes = std::fs::read(path).unwrap();
-        left.extend(numbers(&Exported::of(&bytes[..whole(&bytes)])));
+        left.extend(indices(&Exported::of(&bytes[..whole(&bytes)])));
     }
     assert!(left.len() > 10_000);
     let listener = TcpListener::bind(address).unwrap();
@@ -78,9 +81,9 @@ fn a_kill_leaves_a_spool_that_can_be_read_and_sent() {
     let first = Exported::of(&rest(&mut accept(&listener)));
     assert!(first.is_whole);
     left.sort_unstable();
-    assert_eq!(numbers(&first), left);
+    assert_eq!(indices(&first), left);
     let second = Exported::of(&rest(&mut accept(&listener)));
-    assert!(second.is_whole && numbers(&second).into_iter().eq(0..count));
+    assert!(second.is_whole && indices(&second).into_iter().eq(0..count));
     assert_eq!(run.end().code, 0);
 }
 
@@ -123,8 +126,8 @@ fn after_a_kill_only_what_was_not_confirmed_comes_twice() {
     // The sequence numbers of a connection begin at 0: only the records are compared.
     let (a, b) = (Exported::of(&segment[..confirmed]), Exported::of(&second));
     assert!(b.is_whole);
-    let mut all = numbers(&a);
-    all.extend(numbers(&b));
+    let mut all = indices(&a);
+    all.extend(indices(&b));
     all.sort_unstable();
     assert!(all.into_iter().eq(0..count), "what was confirmed does not come again");
     assert!(Exported::of(&rest(&mut accept(&listener))).is_whole);
@@ -174,10 +177,10 @@ fn the_spool_is_bounded_and_what_it_cannot_hold_is_counted() {
     let paths = segments(&spool);
     let bytes: Vec<u8> = paths.iter().flat_map(|p| std::fs::read(p).unwrap()).collect();
     assert!(bytes.len() <= 1 << 20, "{}", bytes.len());
-    let told = Exported::of(&bytes);
-    assert!(told.is_whole);
+    let exported = Exported::of(&bytes);
+    assert!(exported.is_whole);
     let run = crate::support::run_of(&ended.out);
-    assert_eq!(run.counters["records_lost"] + told.flows.len() as u64, u64::from(count));
+    assert_eq!(run.counters["records_lost"] + exported.flows.len() as u64, u64::from(count));
 }
 
 #[test]

@@ -5,15 +5,15 @@ use std::net::{TcpListener, UdpSocket};
 use sonde_lab::Host;
 
 use crate::collector::{accept, message, rest, silent_port, unread};
-use crate::packets::{flows, number, pcap};
+use crate::packets::{flow_index, flows, pcap};
 use crate::process;
 use crate::support::{Exported, Folder, meter, pair, run_of, start};
 
 /// All of `0..count` once, in any order: flows end in the order of the cache's slots.
-fn assert_each_once(told: &Exported, count: u32) {
-    let mut numbers: Vec<u32> = told.flows.iter().map(number).collect();
-    numbers.sort_unstable();
-    assert!(numbers.into_iter().eq(0..count), "{} records", told.flows.len());
+fn assert_each_once(exported: &Exported, count: u32) {
+    let mut indices: Vec<u32> = exported.flows.iter().map(flow_index).collect();
+    indices.sort_unstable();
+    assert!(indices.into_iter().eq(0..count), "{} records", exported.flows.len());
 }
 
 #[test]
@@ -36,9 +36,9 @@ fn a_collector_that_is_slow_gets_everything_in_order() {
     let all = rest(&mut stream);
     let ended = run.end();
     assert_eq!(ended.code, 0, "{}", ended.err);
-    let told = Exported::of(&all);
-    assert!(told.is_whole);
-    assert_each_once(&told, count);
+    let exported = Exported::of(&all);
+    assert!(exported.is_whole);
+    assert_each_once(&exported, count);
     let run = run_of(&ended.out);
     let counters = &run.exports[0].counters;
     assert_eq!((counters["connections"], counters["messages_sent_again"]), (1, 0));
@@ -56,9 +56,9 @@ fn a_collector_that_comes_late_gets_everything() {
     let all = rest(&mut accept(&listener));
     let ended = run.end();
     assert_eq!(ended.code, 0, "{}", ended.err);
-    let told = Exported::of(&all);
-    assert!(told.is_whole);
-    assert_each_once(&told, 5_000);
+    let exported = Exported::of(&all);
+    assert!(exported.is_whole);
+    assert_each_once(&exported, 5_000);
 }
 
 #[test]
@@ -92,11 +92,11 @@ fn a_collector_that_is_killed_gets_what_it_had_not_received() {
     assert_eq!(ended.code, 0, "{}", ended.err);
     let (a, b) = (Exported::of(&first), Exported::of(&second));
     assert!(a.is_whole && b.is_whole, "each connection has its templates and its own sequence");
-    let mut numbers: Vec<u32> = a.flows.iter().chain(&b.flows).map(number).collect();
-    numbers.sort_unstable();
-    let before = numbers.len();
-    numbers.dedup();
-    assert_eq!(numbers.len(), before, "no record comes twice");
+    let mut indices: Vec<u32> = a.flows.iter().chain(&b.flows).map(flow_index).collect();
+    indices.sort_unstable();
+    let before = indices.len();
+    indices.dedup();
+    assert_eq!(indices.len(), before, "no record comes twice");
     // What the collector's kernel had is gone with it, and no more than a receive buffer.
     assert!(before > count as usize / 4, "{before}");
     first.clear();
@@ -140,12 +140,12 @@ fn a_collector_that_restarts_in_order_gets_each_record_once() {
     rounds.push(rest(&mut stream));
     let ended = run.end();
     assert_eq!(ended.code, 0, "{}", ended.err);
-    let told: Vec<_> = rounds.iter().map(|all| Exported::of(all)).collect();
-    assert!(told.iter().all(|t| t.is_whole));
+    let exported: Vec<_> = rounds.iter().map(|all| Exported::of(all)).collect();
+    assert!(exported.iter().all(|t| t.is_whole));
     let each = |t: &Exported| -> Vec<(u16, u64)> {
         t.flows.iter().map(|r| (r.key.destination_port, r.forward.packets)).collect()
     };
-    assert_eq!((each(&told[0]), each(&told[1])), (vec![(9_001, 30)], vec![(9_002, 40)]));
+    assert_eq!((each(&exported[0]), each(&exported[1])), (vec![(9_001, 30)], vec![(9_002, 40)]));
 }
 
 /// The exporter has seen the end of the connection, and has closed, too.

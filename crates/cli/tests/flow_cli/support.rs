@@ -59,9 +59,9 @@ pub struct Folder(pub PathBuf);
 
 impl Folder {
     pub fn new() -> Folder {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("sonde-flow-{}-{number}", std::process::id()));
+        static SERIAL: AtomicU32 = AtomicU32::new(0);
+        let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("sonde-flow-{}-{serial}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
         Folder(path)
     }
@@ -105,13 +105,13 @@ pub fn assert_conserved(run: &FlowRun, records: &[FlowRecord]) {
     assert_eq!(run.counters["exported_packets"], packets);
 }
 
-/// What IPFIX messages tell.
+/// The contents of IPFIX messages.
 #[derive(Default)]
 pub struct Exported {
     pub flows: Vec<FlowRecord>,
     /// ingressInterface of each.
     pub interfaces: Vec<u32>,
-    /// ignoredPacketTotalCount, as it was told last.
+    /// The last value of ignoredPacketTotalCount.
     pub ignored: Option<u64>,
     /// Exported in order: every message was understood, none is missing.
     pub is_whole: bool,
@@ -119,31 +119,31 @@ pub struct Exported {
 
 impl Exported {
     pub fn of(messages: &[u8]) -> Exported {
-        let mut told = Exported::default();
+        let mut exported = Exported::default();
         // Times in UTC, as they come.
         let mut decoder = Decoder::new(0);
         let left = decoder.file(messages, &mut |decoded| match decoded {
             Decoded::Flow(flow) => {
-                told.flows.push(flow.record);
-                told.interfaces.push(flow.interface);
+                exported.flows.push(flow.record);
+                exported.interfaces.push(flow.interface);
             }
             Decoded::Options { record, .. } => {
                 let ignored = |(field, _): &(&FieldSpecifier, _)| {
                     (field.enterprise, field.id) == (0, IGNORED_PACKETS)
                 };
                 if let Some((_, value)) = record.values().find(ignored) {
-                    told.ignored = unsigned(value);
+                    exported.ignored = unsigned(value);
                 }
             }
         });
         let c = decoder.counters();
         let wrong =
             c.malformed + c.no_template + c.missing + c.out_of_sequence + c.not_flows + left as u64;
-        told.is_whole = wrong == 0;
+        exported.is_whole = wrong == 0;
         if wrong > 0 {
             println!("{c:?}, {left} bytes left");
         }
-        told
+        exported
     }
 }
 

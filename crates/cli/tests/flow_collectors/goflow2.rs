@@ -54,7 +54,7 @@ fn collect(test: &str, profile: Profile, ipv6: bool, wanted: usize) -> Option<Fl
 }
 
 fn flow(record: &Value) -> (truth::Key, CollectorFlow) {
-    let number = |name: &str| record[name].as_u64().unwrap_or_else(|| panic!("{name}: {record}"));
+    let integer = |name: &str| record[name].as_u64().unwrap_or_else(|| panic!("{name}: {record}"));
     let address = |name: &str| record[name].as_str().unwrap().parse().unwrap();
     let protocol = match record["proto"].as_str().unwrap() {
         "TCP" => 6,
@@ -66,18 +66,18 @@ fn flow(record: &Value) -> (truth::Key, CollectorFlow) {
     let key = (
         address("src_addr"),
         address("dst_addr"),
-        number("src_port") as u16,
-        number("dst_port") as u16,
+        integer("src_port") as u16,
+        integer("dst_port") as u16,
         protocol,
     );
-    let told = CollectorFlow {
-        packets: number("packets"),
-        bytes: number("bytes"),
-        first_us: number("time_flow_start_ns") as i64 / 1000,
-        last_us: number("time_flow_end_ns") as i64 / 1000,
-        tcp_flags: number("tcp_flags") as u16,
+    let collected = CollectorFlow {
+        packets: integer("packets"),
+        bytes: integer("bytes"),
+        first_us: integer("time_flow_start_ns") as i64 / 1000,
+        last_us: integer("time_flow_end_ns") as i64 / 1000,
+        tcp_flags: integer("tcp_flags") as u16,
     };
-    (key, told)
+    (key, collected)
 }
 
 /// It reads with two workers, of which one may come to the second message first: the first
@@ -91,8 +91,8 @@ fn goflow2_reads_every_format() {
         ("goflow2-v5", NETFLOW5, false),
     ] {
         let truth = truth::flows(&truth::records(RECORDS, ipv6));
-        let Some(told) = collect(name, profile, ipv6, truth.len()) else { return };
-        compare(name, &told, &truth);
+        let Some(collected) = collect(name, profile, ipv6, truth.len()) else { return };
+        compare(name, &collected, &truth);
     }
 }
 
@@ -100,8 +100,8 @@ fn goflow2_reads_every_format() {
 #[test]
 fn goflow2_reads_the_forward_half_of_biflows() {
     let truth = truth::forward_flows(&truth::records(RECORDS, true));
-    let Some(told) = collect("goflow2-biflow", BIFLOW, true, truth.len()) else { return };
-    compare("goflow2, biflows", &told, &truth);
+    let Some(collected) = collect("goflow2-biflow", BIFLOW, true, truth.len()) else { return };
+    compare("goflow2, biflows", &collected, &truth);
 }
 
 const PROGRAM: &str = "SONDE_GOFLOW2";

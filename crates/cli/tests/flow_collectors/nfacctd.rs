@@ -65,7 +65,7 @@ fn collect(test: &str, profile: Profile, ipv6: bool, wanted: usize) -> Option<Fl
 
 fn flow(record: &Value) -> (truth::Key, CollectorFlow) {
     let text = |name: &str| record[name].as_str().unwrap_or_else(|| panic!("{name}: {record}"));
-    let number = |name: &str| record[name].as_u64().unwrap_or_else(|| panic!("{name}: {record}"));
+    let integer = |name: &str| record[name].as_u64().unwrap_or_else(|| panic!("{name}: {record}"));
     let protocol = match text("ip_proto") {
         "tcp" => 6,
         "udp" => 17,
@@ -76,25 +76,25 @@ fn flow(record: &Value) -> (truth::Key, CollectorFlow) {
     let key = (
         text("ip_src").parse().unwrap(),
         text("ip_dst").parse().unwrap(),
-        number("port_src") as u16,
-        number("port_dst") as u16,
+        integer("port_src") as u16,
+        integer("port_dst") as u16,
         protocol,
     );
-    let told = CollectorFlow {
-        packets: number("packets"),
-        bytes: number("bytes"),
+    let collected = CollectorFlow {
+        packets: integer("packets"),
+        bytes: integer("bytes"),
         first_us: truth::iso_us(text("timestamp_start")),
         last_us: truth::iso_us(text("timestamp_end")),
         tcp_flags: text("tcp_flags").parse().unwrap(),
     };
-    (key, told)
+    (key, collected)
 }
 
 #[test]
 fn nfacctd_reads_the_default_profile() {
     let truth = truth::flows(&truth::records(RECORDS, true));
-    let Some(told) = collect("nfacctd-ipfix", DEFAULT, true, truth.len()) else { return };
-    compare("nfacctd, IPFIX", &told, &truth);
+    let Some(collected) = collect("nfacctd-ipfix", DEFAULT, true, truth.len()) else { return };
+    compare("nfacctd, IPFIX", &collected, &truth);
 }
 
 /// It divides NetFlow's uptimes by 1000 before it uses them: its times are true to a second.
@@ -102,17 +102,17 @@ fn nfacctd_reads_the_default_profile() {
 fn nfacctd_reads_netflow_to_the_second() {
     for (name, profile, ipv6) in [("nfacctd-v9", NETFLOW9, true), ("nfacctd-v5", NETFLOW5, false)] {
         let truth = truth::flows(&truth::records(RECORDS, ipv6));
-        let Some(mut told) = collect(name, profile, ipv6, truth.len()) else { return };
-        for (key, told) in &mut told {
+        let Some(mut collected) = collect(name, profile, ipv6, truth.len()) else { return };
+        for (key, collected) in &mut collected {
             let truth = &truth[key];
-            for (told, truth) in
-                [(&mut told.first_us, truth.first_us), (&mut told.last_us, truth.last_us)]
+            for (collected, truth) in
+                [(&mut collected.first_us, truth.first_us), (&mut collected.last_us, truth.last_us)]
             {
-                assert!((*told - truth).abs() < 1_000_000, "{name}: {key:?}");
-                *told = truth;
+                assert!((*collected - truth).abs() < 1_000_000, "{name}: {key:?}");
+                *collected = truth;
             }
         }
-        compare(name, &told, &truth);
+        compare(name, &collected, &truth);
     }
 }
 
@@ -122,13 +122,13 @@ fn nfacctd_reads_netflow_to_the_second() {
 fn nfacctd_counts_what_is_opted_in() {
     let records = truth::records(RECORDS, true);
     let truth = truth::flows(&records);
-    let Some(told) = collect("nfacctd-us", MICROS, true, truth.len()) else { return };
-    for (key, told) in &told {
-        assert_eq!((told.packets, told.bytes), (truth[key].packets, truth[key].bytes));
+    let Some(collected) = collect("nfacctd-us", MICROS, true, truth.len()) else { return };
+    for (key, collected) in &collected {
+        assert_eq!((collected.packets, collected.bytes), (truth[key].packets, truth[key].bytes));
     }
     let truth = truth::forward_flows(&records);
-    let Some(told) = collect("nfacctd-biflow", BIFLOW, true, truth.len()) else { return };
-    compare("nfacctd, biflows", &told, &truth);
+    let Some(collected) = collect("nfacctd-biflow", BIFLOW, true, truth.len()) else { return };
+    compare("nfacctd, biflows", &collected, &truth);
 }
 
 /// How many more than it holds back at a time.

@@ -45,53 +45,55 @@ fn collect(
 }
 
 fn flow(record: &Value) -> (truth::Key, CollectorFlow) {
-    let number = |name: &str| record[name].as_u64().unwrap_or(0);
+    let integer = |name: &str| record[name].as_u64().unwrap_or(0);
     let address = |name: &str| {
         let text = [format!("{name}4_addr"), format!("{name}6_addr")];
         let found = text.iter().find_map(|field| record[field].as_str());
         found.unwrap_or_else(|| panic!("no {name} address: {record}")).parse().unwrap()
     };
-    let protocol = number("proto") as u8;
-    let mut ports = (number("src_port") as u16, number("dst_port") as u16);
+    let protocol = integer("proto") as u8;
+    let mut ports = (integer("src_port") as u16, integer("dst_port") as u16);
     if matches!(protocol, 1 | 58) {
-        ports = (0, (number("icmp_type") << 8 | number("icmp_code")) as u16);
+        ports = (0, (integer("icmp_type") << 8 | integer("icmp_code")) as u16);
     }
     let key = (address("src"), address("dst"), ports.0, ports.1, protocol);
     let time = |name: &str| truth::iso_us(record[name].as_str().unwrap());
     let flags = record["tcp_flags"].as_str().unwrap_or("");
     let bits = flags.bytes().rev().enumerate().filter(|(_, c)| *c != b'.');
-    let told = CollectorFlow {
-        packets: number("in_packets"),
-        bytes: number("in_bytes"),
+    let collected = CollectorFlow {
+        packets: integer("in_packets"),
+        bytes: integer("in_bytes"),
         first_us: time("first"),
         last_us: time("last"),
         tcp_flags: bits.map(|(bit, _)| 1 << bit).sum(),
     };
-    (key, told)
+    (key, collected)
 }
 
 #[test]
 fn nfcapd_reads_the_default_profile() {
-    let Some((told, _)) = collect("nfcapd-ipfix", DEFAULT, &ExportStats::default(), true) else {
+    let Some((collected, _)) = collect("nfcapd-ipfix", DEFAULT, &ExportStats::default(), true)
+    else {
         return;
     };
-    compare("nfcapd, IPFIX", &told, &truth::flows(&truth::records(RECORDS, true)));
+    compare("nfcapd, IPFIX", &collected, &truth::flows(&truth::records(RECORDS, true)));
 }
 
 #[test]
 fn nfcapd_reads_netflow_9() {
-    let Some((told, _)) = collect("nfcapd-v9", NETFLOW9, &ExportStats::default(), true) else {
+    let Some((collected, _)) = collect("nfcapd-v9", NETFLOW9, &ExportStats::default(), true) else {
         return;
     };
-    compare("nfcapd, NetFlow 9", &told, &truth::flows(&truth::records(RECORDS, true)));
+    compare("nfcapd, NetFlow 9", &collected, &truth::flows(&truth::records(RECORDS, true)));
 }
 
 #[test]
 fn nfcapd_reads_netflow_5() {
-    let Some((told, _)) = collect("nfcapd-v5", NETFLOW5, &ExportStats::default(), false) else {
+    let Some((collected, _)) = collect("nfcapd-v5", NETFLOW5, &ExportStats::default(), false)
+    else {
         return;
     };
-    compare("nfcapd, NetFlow 5", &told, &truth::flows(&truth::records(RECORDS, false)));
+    compare("nfcapd, NetFlow 5", &collected, &truth::flows(&truth::records(RECORDS, false)));
 }
 
 /// 1.7.1 keeps the counters of microsecond profiles and biflows, not their times and flags:
@@ -99,15 +101,19 @@ fn nfcapd_reads_netflow_5() {
 #[test]
 fn nfcapd_counts_what_is_opted_in() {
     for (name, profile) in [("nfcapd-us", MICROS), ("nfcapd-biflow", BIFLOW)] {
-        let Some((told, records)) = collect(name, profile, &ExportStats::default(), true) else {
+        let Some((collected, records)) = collect(name, profile, &ExportStats::default(), true)
+        else {
             return;
         };
         let records_sent = truth::records(RECORDS, true);
         let truth = truth::flows(&records_sent);
         let sent = if profile.biflow { records_sent.len() } else { truth.len() };
         assert_eq!(records, sent, "{name}");
-        for (key, told) in &told {
-            assert_eq!((told.packets, told.bytes), (truth[key].packets, truth[key].bytes));
+        for (key, collected) in &collected {
+            assert_eq!(
+                (collected.packets, collected.bytes),
+                (truth[key].packets, truth[key].bytes)
+            );
         }
     }
 }
@@ -122,12 +128,12 @@ fn nfcapd_multiplies_by_the_sampling_interval() {
     };
     let stats = ExportStats { selectors: vec![one_of_100], ..ExportStats::default() };
     for (name, profile) in [("nfcapd-sampled", DEFAULT), ("nfcapd-sampled-v9", NETFLOW9)] {
-        let Some((told, _)) = collect(name, profile, &stats, true) else { return };
+        let Some((collected, _)) = collect(name, profile, &stats, true) else { return };
         let mut truth = truth::flows(&truth::records(RECORDS, true));
-        for told in truth.values_mut() {
-            told.packets *= 100;
-            told.bytes *= 100;
+        for collected in truth.values_mut() {
+            collected.packets *= 100;
+            collected.bytes *= 100;
         }
-        compare(name, &told, &truth);
+        compare(name, &collected, &truth);
     }
 }

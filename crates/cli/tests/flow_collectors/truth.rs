@@ -90,7 +90,10 @@ pub fn flows(records: &[FlowRecord]) -> Flows {
         let reverse = (key.destination, key.source, reply.0, reply.1, key.protocol);
         for (key, side) in [(forward, record.forward), (reverse, record.reverse)] {
             if side.packets > 0 {
-                assert!(flows.insert(key, told(&side)).is_none(), "the truth repeats {key:?}");
+                assert!(
+                    flows.insert(key, collector_flow(&side)).is_none(),
+                    "the truth repeats {key:?}"
+                );
             }
         }
     }
@@ -104,7 +107,7 @@ pub fn forward_flows(records: &[FlowRecord]) -> Flows {
     flows(&one_way)
 }
 
-fn told(side: &FlowSide) -> CollectorFlow {
+fn collector_flow(side: &FlowSide) -> CollectorFlow {
     let us = |ns: i64| (ns - TAI_OFFSET_S * 1_000_000_000).div_euclid(1000);
     CollectorFlow {
         packets: side.packets,
@@ -132,20 +135,20 @@ pub fn messages(mut config: Config, stats: &ExportStats, records: &[FlowRecord])
 }
 
 /// Same keys, counts and flags; times to the millisecond.
-pub fn compare(what: &str, told: &Flows, truth: &Flows) {
-    let missing: Vec<_> = truth.keys().filter(|key| !told.contains_key(key)).collect();
+pub fn compare(what: &str, collected: &Flows, truth: &Flows) {
+    let missing: Vec<_> = truth.keys().filter(|key| !collected.contains_key(key)).collect();
     assert!(missing.is_empty(), "{what}: {} flows are missing: {:?}", missing.len(), missing[0]);
-    let invented: Vec<_> = told.keys().filter(|key| !truth.contains_key(key)).collect();
+    let invented: Vec<_> = collected.keys().filter(|key| !truth.contains_key(key)).collect();
     assert!(invented.is_empty(), "{what}: {} flows too many: {:?}", invented.len(), invented[0]);
     for (key, truth) in truth {
-        let told = &told[key];
+        let collected = &collected[key];
         let near = |a: i64, b: i64| (a - b).abs() <= 1000;
         assert!(
-            (told.packets, told.bytes, told.tcp_flags)
+            (collected.packets, collected.bytes, collected.tcp_flags)
                 == (truth.packets, truth.bytes, truth.tcp_flags)
-                && near(told.first_us, truth.first_us)
-                && near(told.last_us, truth.last_us),
-            "{what}: {key:?}: {told:?}, but it was {truth:?}"
+                && near(collected.first_us, truth.first_us)
+                && near(collected.last_us, truth.last_us),
+            "{what}: {key:?}: {collected:?}, but it was {truth:?}"
         );
     }
 }

@@ -100,18 +100,18 @@ struct Pdu {
 impl Pdu {
     fn field(&mut self, name: &str, value: &str, boot_us: i64) {
         let word = value.split_whitespace().next().unwrap_or("");
-        let number = || word.parse::<u64>().unwrap_or_else(|e| panic!("{name}: {value}: {e}"));
+        let integer = || word.parse::<u64>().unwrap_or_else(|e| panic!("{name}: {value}: {e}"));
         match name {
             "SrcAddr" => self.source = word.parse().ok(),
             "DstAddr" => self.destination = word.parse().ok(),
-            "SrcPort" => self.ports.0 = number() as u16,
-            "DstPort" => self.ports.1 = number() as u16,
+            "SrcPort" => self.ports.0 = integer() as u16,
+            "DstPort" => self.ports.1 = integer() as u16,
             "Protocol" => {
                 let digits = value.split(['(', ')']).nth(1).unwrap_or(word);
                 self.protocol = digits.parse().unwrap();
             }
-            "Packets" => self.packets.push(number()),
-            "Octets" => self.octets.push(number()),
+            "Packets" => self.packets.push(integer()),
+            "Octets" => self.octets.push(integer()),
             "StartTime" => self.first.push(time(value, boot_us)),
             "EndTime" => self.last.push(time(value, boot_us)),
             "TCP Flags" => {
@@ -135,14 +135,14 @@ impl Pdu {
         let reverse = (destination, source, reply.0, reply.1, self.protocol);
         let keys: [Key; 2] = [forward, reverse];
         for (at, key) in keys.into_iter().enumerate().take(self.packets.len()) {
-            let told = CollectorFlow {
+            let collected = CollectorFlow {
                 packets: self.packets[at],
                 bytes: self.octets[at],
                 first_us: self.first[at],
                 last_us: self.last[at],
                 tcp_flags: self.flags[at],
             };
-            assert!(flows.insert(key, told).is_none(), "{key:?} came twice");
+            assert!(flows.insert(key, collected).is_none(), "{key:?} came twice");
         }
     }
 }
@@ -151,7 +151,7 @@ impl Pdu {
 /// since `boot_us`.
 fn time(text: &str, boot_us: i64) -> i64 {
     if let Some((seconds, fraction)) =
-        text.strip_suffix(" seconds").and_then(|number| number.split_once('.'))
+        text.strip_suffix(" seconds").and_then(|seconds| seconds.split_once('.'))
     {
         let seconds: i64 = seconds.parse().unwrap();
         let micros: i64 = fraction[..6].parse().unwrap();
@@ -173,8 +173,8 @@ fn tshark_reads_ipfix_as_datagrams_and_as_a_file() {
     {
         for as_file in [false, true] {
             let test = format!("tshark-{name}-{as_file}");
-            let Some(told) = dissect(&test, profile, true, as_file) else { return };
-            compare(&test, &told, &truth::flows(&truth::records(RECORDS, true)));
+            let Some(collected) = dissect(&test, profile, true, as_file) else { return };
+            compare(&test, &collected, &truth::flows(&truth::records(RECORDS, true)));
         }
     }
 }
@@ -197,8 +197,8 @@ fn tshark_reads_files_with_checksums() {
 #[test]
 fn tshark_reads_netflow() {
     for (test, profile, ipv6) in [("tshark-v9", NETFLOW9, true), ("tshark-v5", NETFLOW5, false)] {
-        let Some(told) = dissect(test, profile, ipv6, false) else { return };
-        compare(test, &told, &truth::flows(&truth::records(RECORDS, ipv6)));
+        let Some(collected) = dissect(test, profile, ipv6, false) else { return };
+        compare(test, &collected, &truth::flows(&truth::records(RECORDS, ipv6)));
     }
 }
 

@@ -200,8 +200,8 @@ fn the_interface_by_which_the_client_has_come_is_no_port() {
     b.inside(|| {
         let ask = |location| server.ask("controller", "POST", "/config", &port(location)).unwrap();
         let (status, answer) = ask("eth0");
-        let told = answer["errors"][0].as_str().unwrap();
-        assert!(status == 400 && told.contains("its client 192.0.2.2"), "{answer}");
+        let message = answer["errors"][0].as_str().unwrap();
+        assert!(status == 400 && message.contains("its client 192.0.2.2"), "{answer}");
         // It still hears, and another interface is a port.
         until("the carrier", || {
             let (status, answer) = ask("eth1");

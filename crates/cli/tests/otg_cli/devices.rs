@@ -84,7 +84,7 @@ fn devices_find_their_gateways_and_are_found_by_them() {
     server.configure(&config);
     let start = json!({ "choice": "traffic", "traffic": {
         "choice": "flow_transmit", "flow_transmit": { "state": "start" } } });
-    // They are there as soon as they are configured, and until they are told to go.
+    // They are there as soon as they are configured, and until they are removed.
     until("the gateways", || known(&server) == 4);
     protocols(&server, "stop");
     let (status, answer) = server.ask("POST", "/control/state", &start);

@@ -334,8 +334,8 @@ fn the_ways_by_which_the_host_is_reached_are_no_ports() {
     let config = |location: &str| json!({ "ports": [{ "name": "a", "location": location }] });
     for (location, part) in [("lo", "loopback"), (&format!("{}/lo", a.name()), "loopback")] {
         let (status, answer) = server.ask("POST", "/config", &config(location));
-        let told = answer["errors"][0].as_str().unwrap();
-        assert!(status == 400 && told.contains(part), "{answer}");
+        let message = answer["errors"][0].as_str().unwrap();
+        assert!(status == 400 && message.contains(part), "{answer}");
     }
     server.process.signal("INT");
     assert_eq!(server.process.end().code, 0);

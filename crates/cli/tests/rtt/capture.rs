@@ -14,7 +14,7 @@ pub struct Frame {
     pub at_ns: i64,
     /// From the Ethernet header on.
     pub data: Vec<u8>,
-    /// The interface, as the matchers number them.
+    /// The index of the interface in the matchers.
     pub point: u8,
 }
 
@@ -48,7 +48,7 @@ pub struct Expected {
     pub samples: Vec<ExpectedSample>,
 }
 
-/// One sample; `timed` and `packet` number the packet that was timed and its answer.
+/// One sample; `timed` and `packet` are the indices of the packet that was timed and its answer.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ExpectedSample {
     pub packet: usize,

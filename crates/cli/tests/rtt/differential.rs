@@ -15,8 +15,8 @@ fn both_matchers_agree_on_every_golden_capture() {
     if sonde_lab::skip("both_matchers_agree_on_every_golden_capture") {
         return;
     }
-    // Each capture is an interface of its own and a thousand seconds later than the one
-    // before, so that one program can take all of them.
+    // Each capture is an interface of its own, a thousand seconds later than the one before: so
+    // one program can take all of them.
     for tunnels in [false, true] {
         let mut frames = Vec::new();
         for (point, case) in (0..).zip(golden()) {

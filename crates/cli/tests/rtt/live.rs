@@ -58,7 +58,7 @@ fn difference(test: &str, hook: RttHook) -> Option<Differences> {
 
 type Measured = (Vec<sonde_results::rtt::RttSample>, std::collections::BTreeMap<String, u64>);
 
-/// Measures in the calling thread's namespace until told to stop.
+/// Measures in the calling thread's namespace until it is stopped.
 fn measure(index: i32, hook: RttHook, stop: &AtomicBool, attached: impl FnOnce()) -> Measured {
     let config = RttConfig {
         events: RttEvents::All,

@@ -91,5 +91,5 @@ pub fn direction(flow: &FlowKey) -> Direction {
 const FLOWS: usize = 4096;
 /// As many as the kernel's program has for these.
 const PAGES: usize = FLOWS / 32;
-/// Both matchers place their flows alike.
+/// One seed, so that both matchers hash flows to the same slots.
 const SEED: [u64; 2] = [0x5eed, 0xbead];

@@ -120,7 +120,7 @@ pub fn count<T: Eq + std::hash::Hash>(values: impl IntoIterator<Item = T>) -> Ha
     counts
 }
 
-/// A decimal number in units of 10^-`places`; `None`: there is none.
+/// A decimal fraction in units of 10^-`places`; `None`: there is none.
 fn decimal(text: &str, places: usize) -> Option<i64> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let whole: i64 = whole.parse().ok()?;

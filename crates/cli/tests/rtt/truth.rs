@@ -160,13 +160,13 @@ fn round_trips_and_losses_are_as_tshark_sees_them() {
         let zero_windows = theirs(|a| a.zero_window);
         about("sent again or overtaken", sum(|s| s.retransmitted + s.reordered), late..=late);
         about("zero windows", sum(|s| s.zero_windows), zero_windows..=zero_windows);
-        // Those of nothing outstanding are none (RFC 5681, section 2): they tell of segments
+        // Those of nothing outstanding are none (RFC 5681, section 2): they report segments
         // that came twice (RFC 2883). tshark counts them.
         let (surely, all) =
             (theirs(|a| a.duplicate_ack && !a.duplicate_sack), theirs(|a| a.duplicate_ack));
         about("duplicate ACKs", sum(|s| s.duplicate_acks), surely..=all);
         // What the server sends again can be lost before it comes here, and what overtakes
-        // and is overtaken on the way passes for it: nobody between the two can tell.
+        // and is overtaken on the way passes for it: nobody between the two can know.
         let (client, server) = (sent_again(&net.hosts.client), sent_again(&net.hosts.server));
         let ours = outcome.flows.iter().map(|f| f.forward.retransmitted).sum();
         about("sent again by the client", ours, client..=client);
@@ -288,7 +288,7 @@ fn losses_never_look_like_latency() {
         assert!(of(RttClass::Clean).count() > 500);
         let above: Vec<_> = of(RttClass::Clean).filter(|s| s.rtt_ns as i64 > limit).collect();
         println!("{} above: {above:?}", above.len());
-        // What no monitor can tell: a timestamp's echo names the first of two segments, and the
+        // What no monitor can know: a timestamp's echo names the first of two segments, and the
         // sender's pause between them was shorter than the rules' 11 ms. And a host that this
         // machine lets wait answers late.
         assert!(above.len() * 500 <= of(RttClass::Clean).count(), "{} above", above.len());

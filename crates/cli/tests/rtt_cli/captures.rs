@@ -34,9 +34,9 @@ fn every_sample_of_a_capture_is_printed_in_each_format() {
     let array: Vec<Value> = serde_json::from_str(&json.out).unwrap();
     // Two requests, and then their two answers: as long as those, and counted as ePPing does.
     let counts = ["sent_packets", "sent_bytes", "rec_packets", "rec_bytes"];
-    let told = |n: usize| counts.map(|name| array[n][name].as_u64().unwrap());
-    let [_, bytes, ..] = told(0);
-    assert_eq!((told(0), told(1)), ([2, bytes, 1, bytes / 2], [2, bytes, 2, bytes]));
+    let counters_of = |n: usize| counts.map(|name| array[n][name].as_u64().unwrap());
+    let [_, bytes, ..] = counters_of(0);
+    assert_eq!((counters_of(0), counters_of(1)), ([2, bytes, 1, bytes / 2], [2, bytes, 2, bytes]));
     let rtts: Vec<&Value> = array.iter().filter_map(|o| o.get("rtt")).collect();
     let rtts_wanted: Vec<&Value> = wanted.iter().map(|s| &s["rtt_ns"]).collect();
     assert_eq!(rtts, rtts_wanted);
@@ -73,9 +73,9 @@ fn our_own_records_hold_what_the_capture_was_made_of() {
         assert_eq!(ended.code, 0, "{}", ended.err);
         let samples = lines(&ended.out, "sample");
         let wanted = expected(&format!("{name}.json"));
-        let told = |s: &Value, key: &str| (s["kind"].clone(), s["class"].clone(), s[key].clone());
-        let mut got: Vec<_> = samples.iter().map(|s| told(s, "at_ns")).collect();
-        let mut want: Vec<_> = wanted.iter().map(|s| told(s, "at_ns")).collect();
+        let key_of = |s: &Value, key: &str| (s["kind"].clone(), s["class"].clone(), s[key].clone());
+        let mut got: Vec<_> = samples.iter().map(|s| key_of(s, "at_ns")).collect();
+        let mut want: Vec<_> = wanted.iter().map(|s| key_of(s, "at_ns")).collect();
         want.iter_mut().for_each(|s| s.2 = (s.2.as_i64().unwrap() + tai_offset_ns()).into());
         got.sort_by_key(|s| (s.2.as_i64(), s.0.to_string()));
         want.sort_by_key(|s| (s.2.as_i64(), s.0.to_string()));

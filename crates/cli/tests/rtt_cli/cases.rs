@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use crate::support::{capture, lines, rtt};
 
-/// A case: its samples (kind, rounded ms, how many), all of class `clean`, and the counters
-/// of the coverage that are not zero beside those that count what is right.
+/// A case: its samples (kind, rounded ms, how many), all of class `clean`. Then the counters of
+/// the coverage that are not zero, without those that count what is right.
 type Case = (&'static str, &'static [(&'static str, u64, usize)], &'static [(&'static str, u64)]);
 
 const SERVER: (&str, u64, usize) = ("tcp_handshake_server", 20, 1);

@@ -108,7 +108,7 @@ fn the_kernels_program_and_a_packet_ring_find_the_same() {
     println!("{} and {} samples, lost {lost}", by_kernel.len(), by_ring.len());
     assert!(by_ring.len() > 100, "{}", by_ring.len());
     assert!(by_kernel.len().abs_diff(by_ring.len()) as u64 <= lost);
-    let number = |sample: &Value, key: &str| sample[key].as_i64().unwrap();
+    let integer = |sample: &Value, key: &str| sample[key].as_i64().unwrap();
     let mut differences: Vec<i64> = by_ring
         .iter()
         .map(|ours| {
@@ -116,15 +116,15 @@ fn the_kernels_program_and_a_packet_ring_find_the_same() {
             let theirs = by_kernel
                 .iter()
                 .filter(same)
-                .min_by_key(|s| number(s, "at_ns").abs_diff(number(ours, "at_ns")))
+                .min_by_key(|s| integer(s, "at_ns").abs_diff(integer(ours, "at_ns")))
                 .unwrap();
-            number(ours, "rtt_ns") - number(theirs, "rtt_ns")
+            integer(ours, "rtt_ns") - integer(theirs, "rtt_ns")
         })
         .map(i64::abs)
         .collect();
     differences.sort_unstable();
     let median = differences[differences.len() / 2];
-    let mut round_trips: Vec<i64> = by_ring.iter().map(|s| number(s, "rtt_ns")).collect();
+    let mut round_trips: Vec<i64> = by_ring.iter().map(|s| integer(s, "rtt_ns")).collect();
     round_trips.sort_unstable();
     let round_trip = round_trips[round_trips.len() / 2];
     println!("median difference {median} ns of {round_trip} ns");

@@ -13,7 +13,7 @@ const CAPTURE: &str = "tcp_recovery.pcap";
 const FORM: &str = "--format jsonl --sample-limit none --seed 1";
 
 /// All that is printed of packets.
-fn told(ended: &Ended) -> Vec<Value> {
+fn results(ended: &Ended) -> Vec<Value> {
     ["sample", "flow", "group"].iter().flat_map(|kind| lines(&ended.out, kind)).collect()
 }
 
@@ -68,7 +68,7 @@ fn in_two(octets: &[u8], packets: usize) -> [Vec<u8>; 2] {
 fn a_capture_gives_the_same_whichever_way_it_comes() {
     let path = capture(CAPTURE);
     let octets = std::fs::read(&path).unwrap();
-    let wanted = told(&rtt(&format!("{path} {FORM}")));
+    let wanted = results(&rtt(&format!("{path} {FORM}")));
     assert!(wanted.len() > 5, "{wanted:?}");
     let input = format!("- {FORM}");
     // Compressed files may have several members, or frames.
@@ -81,12 +81,12 @@ fn a_capture_gives_the_same_whichever_way_it_comes() {
         ("two frames", [zstd(front), zstd(back)].concat()),
     ] {
         let ended = with_input(&octets, &input);
-        assert_eq!((ended.code, told(&ended)), (0, wanted.clone()), "{name}: {}", ended.err);
+        assert_eq!((ended.code, results(&ended)), (0, wanted.clone()), "{name}: {}", ended.err);
         if name != "plain" {
             // By what it holds, not by its name.
             let file = file("compressed.pcap", &octets);
             let ended = rtt(&format!("{} {FORM}", file.path()));
-            assert_eq!((ended.code, told(&ended)), (0, wanted.clone()), "{name}: {}", ended.err);
+            assert_eq!((ended.code, results(&ended)), (0, wanted.clone()), "{name}: {}", ended.err);
         }
     }
     let redirected = Command::new(SONDE)
@@ -96,7 +96,7 @@ fn a_capture_gives_the_same_whichever_way_it_comes() {
         .output()
         .unwrap();
     let out = String::from_utf8(redirected.stdout).unwrap();
-    assert_eq!(told(&Ended { code: 0, out, err: String::new() }), wanted);
+    assert_eq!(results(&Ended { code: 0, out, err: String::new() }), wanted);
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn a_capture_under_way_is_measured_as_it_grows() {
     process.until("samples of the first half", |p| {
         p.out().iter().any(|line| line.contains("\"type\":\"sample\""))
     });
-    // Ctrl-C ends it though the pipe is open and silent, and what came is told.
+    // Ctrl-C ends it though the pipe is open and silent, and what came is reported.
     process.signal("INT");
     let ended = process.end();
     assert_eq!(ended.code, 0, "{}", ended.err);
@@ -146,16 +146,16 @@ fn ctrl_c_ends_the_wait_for_a_pipes_writer() {
 #[test]
 fn captures_in_a_row_are_one_run() {
     let octets = std::fs::read(capture(CAPTURE)).unwrap();
-    let wanted = told(&rtt(&format!("{} {FORM}", capture(CAPTURE))));
+    let wanted = results(&rtt(&format!("{} {FORM}", capture(CAPTURE))));
     let parts = in_two(&octets, 9);
     let (first, second) = (file("row-1.pcap", &parts[0]), file("row-2.pcap", &gzip(&parts[1])));
     // The connection goes on from one to the next.
     let ended = rtt(&format!("{} {} {FORM}", first.path(), second.path()));
-    assert_eq!((ended.code, told(&ended)), (0, wanted), "{}", ended.err);
+    assert_eq!((ended.code, results(&ended)), (0, wanted), "{}", ended.err);
     let ended = with_input(&parts[1], &format!("{} - {FORM}", first.path()));
-    assert_eq!(told(&ended), told(&rtt(&format!("{} {FORM}", capture(CAPTURE)))));
+    assert_eq!(results(&ended), results(&rtt(&format!("{} {FORM}", capture(CAPTURE)))));
 
-    // One that is none is told, and the others are measured.
+    // One that is none is reported, and the others are measured.
     let text = file("row-3.pcap", b"this is a text and no capture");
     let line = format!("{} {} {} {FORM}", first.path(), text.path(), second.path());
     let ended = rtt(&line);

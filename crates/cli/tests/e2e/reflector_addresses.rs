@@ -1,4 +1,4 @@
-//! Where a reflector answers, and what it does when that place changes.
+//! The addresses and interfaces at which a reflector answers, also when they change.
 
 use std::net::Ipv6Addr;
 

@@ -3,7 +3,7 @@
 use super::style::{Style, Tone, clip};
 
 /// A column with its cells, one for each row.
-pub struct Column {
+pub struct TextColumn {
     /// Its heading.
     pub head: &'static str,
     /// Columns of the highest rank are left out first; those of rank 0 never.
@@ -14,17 +14,17 @@ pub struct Column {
 }
 
 /// Columns and their widths.
-pub struct Grid(Vec<(Column, usize)>);
+pub struct TextTable(Vec<(TextColumn, usize)>);
 
-impl Grid {
+impl TextTable {
     /// Each as wide as its widest cell.
-    pub fn new(columns: impl IntoIterator<Item = Column>) -> Grid {
-        let wide = |column: Column| {
+    pub fn new(columns: impl IntoIterator<Item = TextColumn>) -> TextTable {
+        let wide = |column: TextColumn| {
             let texts = column.cells.iter().map(String::as_str).chain([column.head]);
             let width = texts.map(|text| text.chars().count()).max().unwrap_or(0);
             (column, width)
         };
-        Grid(columns.into_iter().map(wide).collect())
+        TextTable(columns.into_iter().map(wide).collect())
     }
 
     /// Takes out columns, the highest rank first, none below `least`, until the rest fits.
@@ -63,7 +63,8 @@ impl Grid {
             if plain.chars().count() > width {
                 return clip(&plain, width);
             }
-            let paint = |column: &Column, text: String| style.paint(tone(i, column.head), &text);
+            let paint =
+                |column: &TextColumn, text: String| style.paint(tone(i, column.head), &text);
             self.line(|column| &column.cells[i], paint)
         };
         let rows = self.0.first().map_or(0, |(column, _)| column.cells.len());
@@ -73,10 +74,10 @@ impl Grid {
 
     fn line<'a>(
         &'a self,
-        cell: impl Fn(&'a Column) -> &'a str,
-        paint: impl Fn(&Column, String) -> String,
+        cell: impl Fn(&'a TextColumn) -> &'a str,
+        paint: impl Fn(&TextColumn, String) -> String,
     ) -> String {
-        let padded = |(column, width): &'a (Column, usize)| {
+        let padded = |(column, width): &'a (TextColumn, usize)| {
             let text = clip(cell(column), *width);
             let text =
                 if column.left { format!("{text:<width$}") } else { format!("{text:>width$}") };
@@ -100,26 +101,27 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_left_out_then_cut_then_clipped() {
-        let column = |head, rank, left, cells: [&str; 2]| Column {
+        let column = |head, rank, left, cells: [&str; 2]| TextColumn {
             head,
             rank,
             left,
             cells: cells.map(String::from).into(),
         };
-        let mut grid = Grid::new([
+        let mut table = TextTable::new([
             column("NAME", 0, true, ["a long name", "b"]),
             column("LESS", 2, false, ["1", "2"]),
             column("MORE", 1, false, ["30", "4"]),
         ]);
-        let lines = |grid: &Grid, width| grid.lines(width, Style::default(), |_, _| Tone::Plain);
+        let lines =
+            |table: &TextTable, width| table.lines(width, Style::default(), |_, _| Tone::Plain);
         let whole =
             ["NAME         LESS  MORE", "a long name     1    30", "b               2     4"];
-        assert_eq!(lines(&grid, 23), whole);
-        grid.leave_out(17, 1);
-        assert!(!grid.has("LESS") && grid.has("MORE"));
-        grid.cut_first(12, 6);
-        assert_eq!(lines(&grid, 12), ["NAME    MORE", "a lon…    30", "b          4"]);
-        grid.leave_out(2, 1);
-        assert_eq!(lines(&grid, 3), ["NA…", "a …", "b"]);
+        assert_eq!(lines(&table, 23), whole);
+        table.leave_out(17, 1);
+        assert!(!table.has("LESS") && table.has("MORE"));
+        table.cut_first(12, 6);
+        assert_eq!(lines(&table, 12), ["NAME    MORE", "a lon…    30", "b          4"]);
+        table.leave_out(2, 1);
+        assert_eq!(lines(&table, 3), ["NA…", "a …", "b"]);
     }
 }
