@@ -12,14 +12,11 @@ use sonde_wire::prefix::Prefix;
 use crate::exit::{Exit, Failure};
 use crate::signals;
 
-/// `sonde agent`
 #[derive(Args, Debug)]
 #[command(after_help = HELP, args_conflicts_with_subcommands = true)]
 pub struct AgentArgs {
-    /// Something else than to serve.
     #[command(subcommand)]
     pub command: Option<AgentCommand>,
-    /// How to serve.
     #[command(flatten)]
     pub serve: Option<ServeArgs>,
 }
@@ -31,7 +28,6 @@ pub enum AgentCommand {
     Cert(CertArgs),
 }
 
-/// `sonde agent cert`
 #[derive(Args, Debug)]
 #[command(after_help = CERT_HELP)]
 pub struct CertArgs {

@@ -24,10 +24,8 @@ use crate::rtt::args::RttArgs;
 #[derive(Parser, Debug)]
 #[command(name = "sonde", version, max_term_width = 100, after_help = exit::HELP)]
 pub struct Cli {
-    /// What to do.
     #[command(subcommand)]
     pub command: Command,
-    /// How much is said.
     #[command(flatten, next_help_heading = "Messages")]
     pub log: LogArgs,
 }
@@ -70,7 +68,6 @@ pub enum Command {
     Man(ManArgs),
 }
 
-/// `sonde schema`
 #[derive(Args, Debug)]
 pub struct SchemaArgs {
     /// Whose run files
@@ -91,7 +88,6 @@ pub enum RunKind {
     Bench,
 }
 
-/// `sonde probe`
 #[derive(Args, Debug)]
 #[command(
     after_help = PROBE_HELP,
@@ -116,16 +112,12 @@ pub struct ProbeArgs {
     /// Send probes longer than the path's MTU in pieces, instead of with "don't fragment"
     #[arg(long)]
     pub fragment: bool,
-    /// What is sent.
     #[command(flatten, next_help_heading = "Probes")]
     pub stream: StreamArgs,
-    /// How the run goes.
     #[command(flatten, next_help_heading = "Run")]
     pub run: RunArgs,
-    /// How packets are sent and received.
     #[command(flatten, next_help_heading = "Engine")]
     pub engine: EngineArgs,
-    /// Where records and the run go.
     #[command(flatten, next_help_heading = "Output")]
     pub output: ProbeOutputArgs,
 }
@@ -284,7 +276,6 @@ impl ProbeOutputArgs {
     }
 }
 
-/// `sonde reflect`
 #[derive(Args, Debug)]
 #[command(after_help = REFLECT_HELP)]
 pub struct ReflectArgs {
@@ -296,7 +287,6 @@ pub struct ReflectArgs {
     /// With --iface also on that interface only
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
     pub bind: Vec<Bind>,
-    /// How packets are received and sent.
     #[command(flatten, next_help_heading = "Engine")]
     pub engine: EngineArgs,
     /// Answer in the kernel, by an XDP program; what it leaves goes to the engine
@@ -348,7 +338,6 @@ impl ReflectArgs {
     }
 }
 
-/// `sonde doctor`
 #[derive(Args, Debug)]
 pub struct DoctorArgs {
     /// Try the engines that need an interface on this one
@@ -359,7 +348,6 @@ pub struct DoctorArgs {
     pub json: bool,
 }
 
-/// `sonde demo`
 #[derive(Args, Debug)]
 #[command(after_help = DEMO_HELP)]
 pub struct DemoArgs {

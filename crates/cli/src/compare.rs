@@ -18,7 +18,6 @@ use crate::output::style::{Style, Tone};
 use crate::output::text_table::{TextColumn, TextTable};
 use crate::report::{print, save};
 
-/// `sonde compare`
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]
 pub struct CompareArgs {

@@ -11,7 +11,6 @@ use sonde_wire::prefix::Prefix;
 use crate::exit::{Exit, Failure};
 use crate::signals;
 
-/// `sonde otg`
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]
 pub struct OtgArgs {

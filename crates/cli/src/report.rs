@@ -10,7 +10,6 @@ use sonde_testbed::store;
 
 use crate::exit::{Exit, Failure};
 
-/// `sonde report`
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]
 pub struct ReportArgs {

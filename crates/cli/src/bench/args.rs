@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-/// `sonde bench`
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]
 pub struct BenchArgs {

@@ -20,10 +20,8 @@ use crate::choice::choice;
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_help = HELP)]
 pub struct FlowCommand {
-    /// Instead of metering.
     #[command(subcommand)]
     pub instead: Option<Instead>,
-    /// Metering; absent with a subcommand.
     #[command(flatten)]
     pub args: FlowArgs,
 }
@@ -35,7 +33,6 @@ pub enum Instead {
     Verify(Box<super::verify_args::VerifyArgs>),
 }
 
-/// `sonde flow`
 #[derive(Args, Debug)]
 pub struct FlowArgs {
     /// Interfaces to meter, or captures to read one behind the other (pcap, pcapng; also gzip or
@@ -49,19 +46,14 @@ pub struct FlowArgs {
     #[arg(short, long, value_name = "TIME", default_value = "1s",
           value_parser = parse_record_interval)]
     pub interval: i64,
-    /// How packets come in.
     #[command(flatten, next_help_heading = "Input")]
     pub input: InputArgs,
-    /// What becomes a flow.
     #[command(flatten, next_help_heading = "Metering")]
     pub metering: MeteringArgs,
-    /// Which packets are metered.
     #[command(flatten, next_help_heading = "Selection")]
     pub selection: SelectionArgs,
-    /// Where flow records go.
     #[command(flatten, next_help_heading = "Export")]
     pub export: ExportArgs,
-    /// What is printed and saved.
     #[command(flatten, next_help_heading = "Output")]
     pub output: FlowOutputArgs,
 }

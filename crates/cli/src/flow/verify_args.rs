@@ -10,7 +10,6 @@ use sonde_wire::prefix::Prefix;
 
 use crate::choice::choice;
 
-/// `sonde flow verify`
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]
 pub struct VerifyArgs {

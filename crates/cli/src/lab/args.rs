@@ -4,16 +4,13 @@ use clap::{Args, Subcommand};
 use sonde_lab::device::DeviceSpec;
 use sonde_lab::tune::Layer;
 
-/// `sonde lab`
 #[derive(Args, Debug)]
 #[command(after_help = LAB_HELP)]
 pub struct LabCommand {
-    /// What to do.
     #[command(subcommand)]
     pub action: LabAction,
 }
 
-/// Its parts.
 #[derive(Subcommand, Debug)]
 pub enum LabAction {
     /// Make a test bed with a device, and hold it until Ctrl-C
@@ -33,7 +30,6 @@ pub enum LabAction {
     Forward(ForwardArgs),
 }
 
-/// `sonde lab up`
 #[derive(Args, Debug)]
 pub struct UpArgs {
     /// The device: loop, router[:routes=N], bridge, nft[:filters=N,conntrack=BOOL], nat, xdp,
@@ -77,15 +73,12 @@ pub struct PrintArgs {
     pub json: bool,
 }
 
-/// `sonde lab tune`
 #[derive(Args, Debug)]
 pub struct TuneCommand {
-    /// What to do.
     #[command(subcommand)]
     pub action: TuneAction,
 }
 
-/// Its parts.
 #[derive(Subcommand, Debug)]
 pub enum TuneAction {
     /// List the layers: what each does, and whether it applies to the bed
@@ -99,7 +92,6 @@ pub enum TuneAction {
     Revert(RevertArgs),
 }
 
-/// `sonde lab tune list`
 #[derive(Args, Debug)]
 pub struct TuneListArgs {
     /// The bed, by its name [default: the one that is up]
@@ -110,7 +102,6 @@ pub struct TuneListArgs {
     pub json: bool,
 }
 
-/// `sonde lab tune apply`
 #[derive(Args, Debug)]
 pub struct ApplyArgs {
     /// The layers, in their order
@@ -127,7 +118,6 @@ pub struct ApplyArgs {
     pub json: bool,
 }
 
-/// `sonde lab tune revert`
 #[derive(Args, Debug)]
 pub struct RevertArgs {
     /// The layers [default: all that are applied, those of the host too]
@@ -141,7 +131,6 @@ pub struct RevertArgs {
     pub json: bool,
 }
 
-/// `sonde lab forward`
 #[derive(Args, Debug)]
 pub struct ForwardArgs {
     /// The two ports

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use clap::Args;
 use clap_complete::Shell;
 
-/// `sonde completion`
 #[derive(Args, Debug)]
 #[command(after_help = COMPLETION_HELP)]
 pub struct CompletionArgs {
@@ -14,7 +13,6 @@ pub struct CompletionArgs {
     pub shell: Shell,
 }
 
-/// `sonde man`
 #[derive(Args, Debug)]
 #[command(after_help = MAN_HELP)]
 pub struct ManArgs {

@@ -13,7 +13,6 @@ use std::path::PathBuf;
 
 use crate::choice::choice;
 
-/// `sonde rtt`
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]
 pub struct RttArgs {
@@ -59,10 +58,8 @@ pub struct RttArgs {
     /// Seed of the flow table's hash, for a run to be repeated [default: random]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-    /// What is measured.
     #[command(flatten, next_help_heading = "Filter and privacy")]
     pub filter: FilterArgs,
-    /// What is printed.
     #[command(flatten, next_help_heading = "Output")]
     pub output: RttOutputArgs,
 }

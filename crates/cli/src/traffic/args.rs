@@ -13,11 +13,9 @@ use sonde_run::traffic::{
 
 use crate::choice::choice;
 
-/// `sonde gen`
 #[derive(Args, Debug)]
 #[command(after_help = GEN_HELP)]
 pub struct GenArgs {
-    /// What to make.
     #[command(subcommand)]
     pub command: GenCommand,
 }
@@ -29,7 +27,6 @@ pub enum GenCommand {
     Flows(Box<FlowsArgs>),
 }
 
-/// `sonde gen flows`
 #[derive(Args, Debug)]
 #[command(
     after_help = HELP,
