@@ -82,7 +82,7 @@ pub fn run(args: &BenchArgs) -> Result<Exit, Failure> {
 /// What a run comes to: a failure of the device goes before what could not be decided.
 fn verdict(measured: &[Measurement], all_applied: bool) -> Exit {
     if measured.iter().any(Measurement::failed) {
-        return Exit::NoReply;
+        return Exit::Negative;
     }
     let decided = all_applied && !measured.iter().any(Measurement::undecided);
     if decided { Exit::Ok } else { Exit::Undecided }
@@ -119,8 +119,8 @@ mod tests {
         let kept = Measurement { checks: check(Some(2.0), true), ..sound() };
         for (all, applied, exit) in [
             (vec![sound(), kept], true, Exit::Ok),
-            (vec![sound(), failed.clone()], true, Exit::NoReply),
-            (vec![broken, empty.clone()], false, Exit::NoReply),
+            (vec![sound(), failed.clone()], true, Exit::Negative),
+            (vec![broken, empty.clone()], false, Exit::Negative),
             (vec![sound(), empty], true, Exit::Undecided),
             (vec![sound(), cut], true, Exit::Undecided),
             (vec![sound(), without], true, Exit::Undecided),

@@ -77,7 +77,7 @@ pub fn run(args: &CompareArgs) -> Result<Exit, Failure> {
     let worse = comparison.rows.iter().any(|r| r.worse_beyond(args.threshold));
     // A worse result is the more important news, and what is not known is no good news.
     Ok(match exit {
-        _ if worse => Exit::NoReply,
+        _ if worse => Exit::Negative,
         Exit::Ok if !comparison.undecided().is_empty() => Exit::Undecided,
         exit => exit,
     })

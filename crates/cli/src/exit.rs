@@ -11,11 +11,10 @@ use crate::options;
 /// How a command that could run has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// Measured, and every stream was answered; or nothing was wrong.
+    /// Measured, and nothing was wrong.
     Ok = 0,
-    /// Measured, but at least one stream had no reply at all; verified, and something differs;
-    /// compared, and something is worse.
-    NoReply = 1,
+    /// Measured, and the result is negative: no reply, a difference, a failed check.
+    Negative = 1,
     /// Measured, but some output could not be saved.
     NotSaved = 4,
     /// Measured, but the evidence does not decide what was asked: too few repetitions, a
@@ -38,7 +37,7 @@ impl Exit {
     pub fn unless_saved(self) -> Exit {
         match self {
             Exit::Interrupted => self,
-            Exit::Ok | Exit::NoReply | Exit::NotSaved | Exit::Undecided => Exit::NotSaved,
+            Exit::Ok | Exit::Negative | Exit::NotSaved | Exit::Undecided => Exit::NotSaved,
         }
     }
 }
@@ -49,28 +48,31 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Why a command could not run. The message names the next step.
+/// Why a command did not run, or not to its end. The message names the next step.
 #[derive(Debug)]
 pub enum Failure {
     /// Bad usage or configuration: code 2.
     Usage(anyhow::Error),
     /// Privilege, interface, engine: code 3.
     CannotRun(anyhow::Error),
+    /// It ran, but its output could not be saved: code 4.
+    NotSaved(anyhow::Error),
 }
 
 impl Failure {
     /// The message, with its causes on one line.
     pub fn message(&self) -> String {
         match self {
-            Failure::Usage(e) | Failure::CannotRun(e) => format!("{e:#}"),
+            Failure::Usage(e) | Failure::CannotRun(e) | Failure::NotSaved(e) => format!("{e:#}"),
         }
     }
 
-    /// 2 or 3.
+    /// The exit code that belongs to it.
     pub fn code(&self) -> ExitCode {
         ExitCode::from(match self {
             Failure::Usage(_) => 2,
             Failure::CannotRun(_) => 3,
+            Failure::NotSaved(_) => Exit::NotSaved as u8,
         })
     }
 }
@@ -87,37 +89,67 @@ impl From<RunError> for Failure {
         let text = error.to_string();
         match error {
             RunError::Settings(_) => Failure::Usage(anyhow!(options::wrong(&text))),
-            RunError::Host(_) | RunError::Unsaved(_) => {
-                Failure::CannotRun(anyhow!(options::named(&text).into_owned()))
-            }
+            RunError::Host(_) => Failure::CannotRun(anyhow!(options::named(&text).into_owned())),
+            RunError::Unsaved(_) => Failure::NotSaved(anyhow!(options::named(&text).into_owned())),
         }
     }
 }
 
-/// For `--help`.
+/// The table of docs/exit-codes.md, for `sonde --help`.
 pub const HELP: &str = "\
 Exit codes:
-  0    measured, and every stream was answered
-  1    measured, but some stream had no reply at all; rtt: no round trip was found;
-       flow verify: something differs; compare: something is worse
-  2    bad usage or configuration
-  3    could not run: privilege, interface, engine
-  4    measured, but some output could not be saved
-  5    bench, compare: measured, but the evidence does not decide
-  130  interrupted before anything was measured
+  0    measured, and nothing was wrong: every stream was answered; nothing differs; nothing
+       is worse
+  1    measured, and the result is negative: a stream had no reply or a target was left out
+       (probe); no round trip (rtt); no packet (flow); something differs (flow verify); a check
+       or the device failed (bench); something is worse (compare)
+  2    wrong usage or configuration: an unknown option, a value out of its range, two options
+       that exclude each other, a wrong line of a file
+  3    this host cannot run it, or not to its end: no privilege, no such interface, an engine
+       that cannot be opened or fails, a run that cannot be read (report, compare)
+  4    measured, but not all of it was saved: a full disk, a collector that took nothing
+  5    measured, but the evidence does not decide (bench, compare): too few repetitions, a
+       threshold without a value
+  130  interrupted before anything was measured; a benchmark before its end: the same command
+       continues it
 Ctrl-C ends a measurement with its summary, its files and the codes above.";
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Code and text, on one line.
+    fn rows_of_help() -> Vec<String> {
+        let mut rows: Vec<String> = Vec::new();
+        for line in HELP.lines().filter(|line| line.starts_with("  ")) {
+            let text = line.split_whitespace().collect::<Vec<_>>().join(" ");
+            match (line.starts_with("   "), rows.last_mut()) {
+                (true, Some(row)) => *row += &format!(" {text}"),
+                _ => rows.push(text),
+            }
+        }
+        rows
+    }
+
+    #[test]
+    fn the_help_has_the_table_of_the_docs() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/exit-codes.md");
+        let page = std::fs::read_to_string(page).unwrap().replace('`', "");
+        let cells = |line: &str| line.split('|').map(|c| c.trim().to_owned()).collect::<Vec<_>>();
+        let rows = page.lines().filter(|line| line.starts_with("| ")).map(cells).skip(1);
+        let rows: Vec<String> = rows.map(|c| format!("{} {}: {}", c[1], c[2], c[3])).collect();
+        assert_eq!(rows, rows_of_help());
+    }
+
     #[test]
     fn the_codes_are_those_of_the_help_text() {
-        for exit in [Exit::Ok, Exit::NoReply, Exit::NotSaved, Exit::Undecided, Exit::Interrupted] {
+        for exit in [Exit::Ok, Exit::Negative, Exit::NotSaved, Exit::Undecided, Exit::Interrupted] {
             assert!(HELP.contains(&format!("\n  {} ", exit as u8)));
         }
         assert_eq!(Failure::Usage(anyhow::anyhow!("x")).code(), ExitCode::from(2));
         assert_eq!(Failure::from(anyhow::anyhow!("x")).code(), ExitCode::from(3));
+        let unsaved = RunError::Unsaved(anyhow::anyhow!("x"));
+        assert_eq!(Failure::from(unsaved).code(), ExitCode::from(Exit::NotSaved));
     }
 
     #[test]

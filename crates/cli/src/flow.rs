@@ -48,7 +48,7 @@ fn compare(args: &VerifyArgs) -> Result<Exit, Failure> {
         console::print(&options::named(&report.to_string()));
     }
     // Code 1: it ran, and the answer is no.
-    Ok(if report.exact { Exit::Ok } else { Exit::NoReply })
+    Ok(if report.exact { Exit::Ok } else { Exit::Negative })
 }
 
 /// Runs until the file ends, the time is over, or Ctrl-C.
@@ -186,7 +186,7 @@ fn finish(run: FlowRun, args: &FlowArgs, interrupted: bool) -> Result<Exit, Fail
     Ok(match (unsaved.is_empty() && lost == 0, packets) {
         (false, _) => Exit::NotSaved,
         (true, 0) if interrupted => Exit::Interrupted,
-        (true, 0) => Exit::NoReply,
+        (true, 0) => Exit::Negative,
         _ => Exit::Ok,
     })
 }

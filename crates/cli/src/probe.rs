@@ -335,7 +335,7 @@ fn report(output: &ProbeOutputArgs, run: &Run, finished: &Finished) -> Result<Ex
             || !finished.left_out.is_empty();
     Ok(match (finished.unsaved.is_empty(), unanswered) {
         (false, _) => Exit::NotSaved,
-        (true, true) => Exit::NoReply,
+        (true, true) => Exit::Negative,
         (true, false) => Exit::Ok,
     })
 }

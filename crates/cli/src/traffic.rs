@@ -4,7 +4,6 @@ pub mod args;
 
 use anyhow::Context as _;
 use sonde_results::units::{format_count, format_share};
-use sonde_run::error::RunError;
 use sonde_run::traffic::{self, TrafficReport};
 
 use self::args::{GenArgs, GenCommand};
@@ -21,10 +20,6 @@ pub fn run(args: &GenArgs) -> Result<Exit, Failure> {
             let made = made.context("nothing is known of what was made")?;
             report(&made, args.json)?;
             Ok(if made.interrupted && made.packets == 0 { Exit::Interrupted } else { Exit::Ok })
-        }
-        Some(RunError::Unsaved(error)) => {
-            errln!("sonde: {error:#}");
-            Ok(Exit::NotSaved)
         }
         Some(error) => Err(error.into()),
     }

@@ -66,10 +66,12 @@ pub fn start(settings: Settings, context: &Context) -> Result<Making, RunError> 
     let asked = stop.clone();
     let work = move || {
         let result = match output {
-            Output::File(file) => to_file(generator, file, &mut truth, &theirs, &asked),
+            Output::File(file) => {
+                to_file(generator, file, &mut truth, &theirs, &asked).map_err(RunError::Unsaved)
+            }
             Output::Port(port) => live::run(port, generator, &mut truth, &theirs, &asked),
         };
-        let saved = truth.finish();
+        let saved = truth.finish().map_err(RunError::Unsaved);
         match result.and_then(|made| Ok(TrafficReport { flows: saved?, ..made })) {
             Ok(made) => {
                 theirs.update(|s| s.clone_from(&made));
@@ -79,7 +81,7 @@ pub fn start(settings: Settings, context: &Context) -> Result<Making, RunError> 
             }
             Err(error) => Ended {
                 counters: counters(&theirs.get()),
-                failure: Some(RunError::Unsaved(error)),
+                failure: Some(error),
                 ..Ended::default()
             },
         }

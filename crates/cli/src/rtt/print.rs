@@ -177,7 +177,7 @@ fn exit(coverage: &Coverage, saved: bool, interrupted: bool) -> Exit {
     match (saved, samples, packets) {
         (false, ..) => Exit::NotSaved,
         (true, 0, 0) if interrupted => Exit::Interrupted,
-        (true, 0, _) => Exit::NoReply,
+        (true, 0, _) => Exit::Negative,
         _ => Exit::Ok,
     }
 }
@@ -353,8 +353,8 @@ mod tests {
             collected.finish(&Ended { counters, ..Ended::default() }, interrupted)
         };
         assert_eq!(ending(&[("packets", 3), ("samples_clean", 1)], true), Exit::Ok);
-        assert_eq!(ending(&[("packets", 3)], false), Exit::NoReply);
-        assert_eq!(ending(&[], false), Exit::NoReply);
+        assert_eq!(ending(&[("packets", 3)], false), Exit::Negative);
+        assert_eq!(ending(&[], false), Exit::Negative);
         assert_eq!(ending(&[], true), Exit::Interrupted);
     }
 }

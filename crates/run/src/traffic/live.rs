@@ -36,13 +36,16 @@ pub(super) fn open(
 
 /// Sends until the traffic is over or the end is asked for. The truth has the times at which
 /// packets were handed to the port.
+///
+/// # Errors
+/// The port fails: [`RunError::Host`].
 pub(super) fn run(
     mut port: Box<dyn Port>,
     generator: FlowGenerator,
     truth: &mut TruthFile,
     status: &Latest<TrafficReport>,
     stop: &Stop,
-) -> Result<TrafficReport> {
+) -> Result<TrafficReport, RunError> {
     let tai_offset = i64::from(clock_state().tai_offset_s) * 1_000_000_000;
     let start = port.now() + LEAD_NS;
     let mut made = TrafficReport::default();
@@ -121,3 +124,26 @@ const LEAD_NS: i64 = 10_000_000;
 const NAP_NS: i64 = 100_000_000;
 const FLUSHES: usize = 16;
 const LAST: &str = "cannot send the last frames; is the interface still up ('ip link')?";
+
+#[cfg(test)]
+mod tests {
+    use sonde_meter::traffic::Config;
+    use sonde_port::mem::Model;
+
+    use super::super::TruthForm;
+    use super::*;
+    use crate::virtual_time::ReflectedPort;
+
+    #[test]
+    fn a_port_that_fails_is_a_failure_of_the_host_and_not_of_what_is_saved() {
+        let begin = Time::from_nanos(1_700_000_000_000_000_000);
+        let (mut port, _) = ReflectedPort::new(begin, &Model::default());
+        port.fails_at = Some(begin + 1_000_000_000);
+        let generator = TrafficGenerator::new(Config { rate: 1_000, ..Config::default() }).unwrap();
+        let mut truth = TruthFile::create(None, TruthForm::Full).unwrap();
+        let status = Latest::new(TrafficReport::default());
+        let ended = run(Box::new(port), generator, &mut truth, &status, &Stop::default());
+        let Err(RunError::Host(error)) = ended else { panic!("{ended:?}") };
+        assert!(error.to_string().contains("the cable was cut"), "{error}");
+    }
+}
