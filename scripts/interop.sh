@@ -73,10 +73,10 @@ PYTHONDONTWRITEBYTECODE=1 "$VENV/bin/python" tests/golden/make_rtt.py check
 PYTHONDONTWRITEBYTECODE=1 "$VENV/bin/python" tests/golden/make_flow.py check
 
 say "passive round-trip times of a QUIC client and server, which must not be skipped here"
-SONDE_QUIC_PYTHON=$VENV/bin/python cargo test --workspace --locked --test rtt quic
+SONDE_QUIC_PYTHON=$VENV/bin/python cargo test --workspace --locked --test exclusive rtt::quic
 
 say "exported flows at goflow2"
-cargo test --workspace --locked --test flow_collectors goflow2
+cargo test --workspace --locked --test parallel flow_collectors::goflow2
 
 export SONDE=$TARGET/debug/sonde PYTHONDONTWRITEBYTECODE=1
 # A variable of this name would be taken for a key.

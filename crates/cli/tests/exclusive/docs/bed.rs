@@ -1,0 +1,162 @@
+//! What the pages take for granted: interfaces with traffic, a reflector, a collector, captures,
+//! plans and runs.
+//!
+//! ```text
+//! client eth0 --- eth0 here eth1 --- eth0 server: a reflector, a collector
+//!        eth1 --- eth2      eth3 --- eth1
+//! ```
+
+#[path = "../../support/saved_run.rs"]
+mod saved_run;
+
+use std::net::UdpSocket;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use sonde_lab::{Host, Lab, LinkOptions};
+
+use super::synthetic::{self, Recipe};
+use crate::process::Process;
+
+const SONDE: &str = env!("CARGO_BIN_EXE_sonde");
+
+/// Where the commands are carried out. Dropping it removes all of it.
+pub struct Bed {
+    folder: PathBuf,
+    /// Its mounts and its network are those of the commands.
+    keeper: Process,
+    #[expect(dead_code, reason = "held")]
+    collector: UdpSocket,
+    #[expect(dead_code, reason = "held")]
+    peers: Vec<Process>,
+    #[expect(dead_code, reason = "held")]
+    lab: Lab,
+}
+
+impl Bed {
+    pub fn new() -> Bed {
+        let folder = std::env::temp_dir().join(format!("sonde-docs-{}", std::process::id()));
+        std::fs::create_dir_all(folder.join("programs")).unwrap();
+        let (lab, [here, client, server]) = network();
+        let ping = |to: &str| {
+            let mut command = client.command("ping");
+            command.args(["-q", "-i", "0.02", to]);
+            Process::start(command)
+        };
+        let mut reflector = server.command(SONDE);
+        reflector.arg("reflect");
+        let peers = vec![ping("192.0.2.7"), ping("10.1.3.2"), Process::start(reflector)];
+        let collector = server.inside(|| UdpSocket::bind("192.0.2.9:4739").unwrap()).unwrap();
+        let bed = Bed { keeper: keeper(&here), folder, collector, peers, lab };
+        bed.programs();
+        bed.captures();
+        bed.runs();
+        bed
+    }
+
+    /// A line for the shell, here, in the folder.
+    pub fn command(&self, line: &str) -> Command {
+        let path = std::env::var("PATH").unwrap_or_default();
+        let mut command = Command::new("nsenter");
+        command.args(["-t", &self.keeper.id().to_string(), "-m", "-n", "bash", "-c"]);
+        let folder = self.folder.display();
+        command.arg(format!("set -o pipefail; cd '{folder}'; {line}"));
+        command.env("PATH", format!("{}:{path}", self.file("programs").display()));
+        command
+    }
+
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// `sonde` itself; and what stands for a privilege that is there, and for a host that is not.
+    fn programs(&self) {
+        symlink(SONDE, self.file("programs/sonde")).unwrap();
+        for (name, does) in [("sudo", "exec \"$@\""), ("ssh", "exec cat capture.pcap")] {
+            let path = self.file("programs").join(name);
+            std::fs::write(&path, format!("#!/bin/sh\n{does}\n")).unwrap();
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+        }
+    }
+
+    fn captures(&self) {
+        let golden = root().join("tests/golden/rtt");
+        for (name, from) in [
+            ("capture.pcap", "tcp_dns.pcap"),
+            ("day.pcap00", "echo.pcap"),
+            ("day.pcap01", "dns.pcap"),
+        ] {
+            std::fs::copy(golden.join(from), self.file(name)).unwrap();
+        }
+        let plain = std::fs::read(golden.join("sctp.pcap")).unwrap();
+        let packed = zstd::encode_all(&plain[..], 1).unwrap();
+        std::fs::write(self.file("day.pcap02.zst"), packed).unwrap();
+    }
+
+    /// Plans; runs that the pages compare, or that are left out; an agent's files, which its page
+    /// has people copy.
+    fn runs(&self) {
+        symlink(root().join("examples"), self.file("examples")).unwrap();
+        for name in ["ca.pem", "192.0.2.1.pem", "192.0.2.1.key"] {
+            symlink(Path::new("lab").join(name), self.file(name)).unwrap();
+        }
+        let mut run = synthetic::run(&Recipe::default());
+        // What was measured once decides nothing.
+        run.measurements.retain(|m| ["throughput", "latency"].contains(&&*m.case.procedure));
+        for name in ["runs/before", "runs/after", "runs/vcpe", "runs/soak"] {
+            saved_run::write(&self.file(name), &run);
+        }
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn network() -> (Lab, [Host; 3]) {
+    let mut lab = Lab::new("docs").unwrap();
+    let [here, client, server] = ["here", "client", "server"].map(|name| lab.host(name).unwrap());
+    for (n, peer, theirs) in
+        [(0, &client, "eth0"), (1, &server, "eth0"), (2, &client, "eth1"), (3, &server, "eth1")]
+    {
+        let ours = format!("eth{n}");
+        lab.link(&here, &ours, peer, theirs, &LinkOptions::default()).unwrap();
+        here.add_address(&ours, &format!("10.1.{n}.1/24")).unwrap();
+        peer.add_address(theirs, &format!("10.1.{n}.2/24")).unwrap();
+    }
+    here.sysctl(&["net.ipv4.ip_forward=1"]).unwrap();
+    for (host, prefix, via) in [
+        (&client, "192.0.2.0/24", "10.1.0.1"),
+        (&client, "10.1.3.0/24", "10.1.2.1"),
+        (&server, "10.1.0.0/24", "10.1.1.1"),
+        (&server, "10.1.2.0/24", "10.1.3.1"),
+        (&here, "192.0.2.0/24", "10.1.1.2"),
+    ] {
+        host.add_route(prefix, &["via", via]).unwrap();
+    }
+    here.add_address("lo", "192.0.2.1/32").unwrap();
+    server.add_address("lo", "192.0.2.7/32").unwrap();
+    server.add_address("lo", "192.0.2.9/32").unwrap();
+    (lab, [here, client, server])
+}
+
+/// A process whose `/run` and manual pages are empty and its own: beds, namespaces and files that
+/// the commands make there meet none of this machine's.
+fn keeper(here: &Host) -> Process {
+    let mut command = here.command("sh");
+    command.args([
+        "-ec",
+        "mount -t tmpfs none /run; mount -t tmpfs none /usr/local/share; \
+                   mkdir /run/netns; echo ready; exec sleep infinity",
+    ]);
+    let mut keeper = Process::start(command);
+    keeper.until("its mounts", |p| !p.out().is_empty());
+    keeper
+}

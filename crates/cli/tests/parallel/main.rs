@@ -1,0 +1,15 @@
+//! Tests that may run beside each other: of files and loopback, and of links on which nothing
+//! depends on what else the machine does.
+
+mod bench_bridge;
+mod flow_cli;
+mod flow_collectors;
+mod lab;
+mod load;
+mod otg_cli;
+#[path = "../support/process.rs"]
+#[expect(dead_code, reason = "the exclusive tests use more of it")]
+mod process;
+mod report_cli;
+mod rtt_cli;
+mod traffic;
