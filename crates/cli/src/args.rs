@@ -1,6 +1,6 @@
 //! The command line: what can be typed, and its help.
 
-use clap::{ArgAction, ArgGroup, Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, ArgGroup, Args, Parser, Subcommand};
 use sonde_results::units::{parse_dscp, parse_duration, parse_positive_duration, parse_rate};
 use sonde_run::engine::{Engine, EngineSettings, XdpMode};
 use sonde_run::probe::settings::{
@@ -59,33 +59,12 @@ pub enum Command {
     Lab(crate::lab::LabCommand),
     /// Run the main job on real packets, between network namespaces
     Demo(DemoArgs),
-    /// Print the JSON schema of run files
-    #[command(after_help = SCHEMA_HELP)]
-    Schema(SchemaArgs),
+    /// Print the JSON schema of run files, or of settings
+    Schema(crate::schema::SchemaArgs),
     /// Print what a shell needs to complete commands and options
     Completion(CompletionArgs),
     /// Write the manual pages
     Man(ManArgs),
-}
-
-#[derive(Args, Debug)]
-pub struct SchemaArgs {
-    /// Whose run files
-    #[arg(value_enum, default_value = "probe", value_name = "INSTRUMENT")]
-    pub instrument: RunKind,
-}
-
-/// The instrument that wrote a run file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum RunKind {
-    /// `sonde probe` and `sonde demo`
-    Probe,
-    /// `sonde rtt`
-    Rtt,
-    /// `sonde flow`
-    Flow,
-    /// `sonde bench`: its folder as one document
-    Bench,
 }
 
 #[derive(Args, Debug)]
@@ -404,11 +383,6 @@ Example:
   sudo sonde doctor --iface eth0 --json
 Exit codes: 0 examined, whatever was found (warnings are in the output), 2 usage, 3 the
 named interface does not exist.";
-
-const SCHEMA_HELP: &str = "\
-Example:
-  sonde schema > run.schema.json
-  sonde schema rtt > rtt.schema.json";
 
 const DEMO_HELP: &str = "\
 Example:

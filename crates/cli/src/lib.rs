@@ -25,5 +25,6 @@ pub mod probe;
 pub mod reflect;
 pub mod report;
 pub mod rtt;
+pub mod schema;
 pub mod signals;
 pub mod traffic;

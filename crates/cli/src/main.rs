@@ -4,11 +4,11 @@
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser as _};
-use sonde_cli::args::{Cli, Command, RunKind};
+use sonde_cli::args::{Cli, Command};
 use sonde_cli::exit::{Exit, Failure};
 use sonde_cli::{
     agent, bench, compare, console, demo, doctor, errln, flow, lab, log, manual, options, otg,
-    outln, probe, reflect, report, rtt, traffic,
+    probe, reflect, report, rtt, schema, traffic,
 };
 
 /// The state of thousands of streams lies in a few large allocations.
@@ -51,20 +51,8 @@ fn dispatch(command: Command) -> Result<Exit, Failure> {
         Command::Doctor(args) => doctor::run(&args),
         Command::Lab(command) => lab::run(&command),
         Command::Demo(args) => demo::run(&args),
-        Command::Schema(args) => schema(args.instrument),
+        Command::Schema(args) => schema::run(&args),
         Command::Completion(args) => manual::complete(&args, Cli::command()),
         Command::Man(args) => manual::write(&args, Cli::command()),
     }
-}
-
-/// `sonde schema`: the JSON schema of run files.
-fn schema(kind: RunKind) -> Result<Exit, Failure> {
-    let schema = match kind {
-        RunKind::Probe => sonde_results::run::schema(),
-        RunKind::Rtt => sonde_results::rtt_run::schema(),
-        RunKind::Flow => sonde_results::flow_run::schema(),
-        RunKind::Bench => sonde_results::bench::schema(),
-    };
-    outln!("{schema:#}");
-    Ok(Exit::Ok)
 }
