@@ -20,7 +20,7 @@ use crate::log::LogArgs;
 use crate::manual::args::{CompletionArgs, ManArgs};
 use crate::rtt::args::RttArgs;
 
-/// Measures networks, and says how far each of its numbers can be trusted.
+/// Measures networks, and says how far each of its results can be trusted.
 #[derive(Parser, Debug)]
 #[command(name = "sonde", version, max_term_width = 100, after_help = exit::HELP)]
 pub struct Cli {

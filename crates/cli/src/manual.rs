@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn shells_know_the_commands_and_their_words() {
+    fn shells_know_the_commands_and_their_values() {
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "sonde", &mut text);

@@ -192,7 +192,7 @@ impl Failed {
     }
 }
 
-/// What a line of text tells of a finding: its first values, with the loss, the median and the
+/// What a line of text shows of a finding: its first values, with the loss, the median and the
 /// 99th percentile; and these by load, where there are several.
 fn key_values(finding: &Finding) -> (String, Vec<String>) {
     const KEYS: [(&str, &str); 3] =
@@ -365,7 +365,7 @@ mod tests {
         assert!(pending.line(true).contains("valid after 2 tries"));
         printer.tried(&trial(3, Vec::new()));
         assert!(printer.failed.is_none());
-        // The next offer's begin tells of the one before.
+        // The begin of the next offer reports the one before.
         printer.tried(&trial(1, drops(9)));
         let next = |attempt| Under {
             measurement: "m".into(),

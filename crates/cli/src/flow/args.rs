@@ -275,7 +275,7 @@ Example:
   sonde flow capture.pcap --write flows.ipfix --fields apps,tcp
   sonde flow capture.pcap --jsonl - | jq .
 Every packet offered is exported in a record, or counted as dropped with its reason.
-docs/flow.md tells what is metered, and how.
+docs/flow.md describes what is metered, and how.
 Exit codes: 0 metered and exported, 1 metered but saw no packet, 2 usage, 3 cannot run,
 4 some records could not be exported or saved, 130 interrupted before any packet was seen.";
 

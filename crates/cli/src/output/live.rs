@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn before_the_first_records_there_are_numbers_already() {
+    fn before_the_first_records_there_are_counts_already() {
         let run = sample::run(40, 2);
         let mut delays = Delays::default();
         [20_000, 40_000].into_iter().for_each(|ns| delays.add(ns));

@@ -1,5 +1,5 @@
 //! The summary at the end of a run: each stream when they are few, else all together,
-//! by DSCP, and the worst. It says how the numbers were made and what casts doubt on them.
+//! by DSCP, and the worst. It says how the results were made and what casts doubt on them.
 
 use sonde_results::advice::AdviceContext;
 use sonde_results::caveat::{Caveat, CaveatSet};
@@ -26,12 +26,12 @@ pub fn write(out: &mut impl Write, run: &Run, width: usize, style: Style) -> io:
                 format!("--- {} ({}) {} ---", info.target, info.destination, format_dscp(info.dscp))
             };
             writeln!(out, "{}", style.paint(Tone::Head, &clip(&title, width)))?;
-            numbers(out, total, true, doubts, width, style)?;
+            statistics(out, total, true, doubts, width, style)?;
         }
     } else {
         let title = format!("--- {} streams ---", format_count(run.streams.len() as u64));
         writeln!(out, "{}", style.paint(Tone::Head, &title))?;
-        numbers(out, &run.overall, false, doubts, width, style)?;
+        statistics(out, &run.overall, false, doubts, width, style)?;
         let mut classes = groups::by_dscp(&run.streams, &run.totals);
         if classes.len() > 1 {
             classes.insert(
@@ -90,7 +90,7 @@ fn section(
 
 /// `single`: of one stream. PDV and RFC 3550 jitter refer to one stream's own minimum and
 /// history and are left out for several.
-fn numbers(
+fn statistics(
     out: &mut impl Write,
     interval: &Interval,
     single: bool,
@@ -200,7 +200,7 @@ fn counts(interval: &Interval) -> String {
     text
 }
 
-/// How the numbers were made.
+/// How the results were made.
 fn how(out: &mut impl Write, run: &Run, width: usize, style: Style) -> io::Result<()> {
     let stamp = |source: Option<sonde_wire::StampSource>| {
         source.map_or("none".to_string(), |s| format!("{s:?}").to_lowercase())

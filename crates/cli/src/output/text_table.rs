@@ -8,7 +8,7 @@ pub struct TextColumn {
     pub head: &'static str,
     /// Columns of the highest rank are left out first; those of rank 0 never.
     pub rank: u8,
-    /// Text stands left, numbers right.
+    /// Aligned left, as text is; else right, as figures are.
     pub left: bool,
     pub cells: Vec<String>,
 }

@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn the_exit_code_tells_what_was_found() {
+    fn the_exit_code_follows_what_was_found() {
         let ending = |counters: &[(&str, u64)], interrupted| {
             let collected = collected(&Out::default(), &args(Some(Format::Ppviz), None, None));
             let counters = counters.iter().map(|&(name, n)| (name.to_string(), n)).collect();

@@ -103,21 +103,21 @@ pub fn footer(
     let context = AdviceContext { engine: "", command: &command, caveats };
     let mut lines: Vec<String> =
         coverage::lines(coverage).iter().flat_map(|line| wrapped(line, width)).collect();
-    let mut places: Vec<(&str, Vec<String>)> = Vec::new();
+    let mut by_hook: Vec<(&str, Vec<String>)> = Vec::new();
     for point in points {
         let name = match point.vanished {
             0 => point.name.clone(),
             n => format!("{} (gone {n} times)", point.name),
         };
-        match places.iter_mut().find(|(how, _)| *how == point.how) {
+        match by_hook.iter_mut().find(|(how, _)| *how == point.how) {
             Some((_, names)) => names.push(name),
-            None => places.push((&point.how, vec![name])),
+            None => by_hook.push((&point.how, vec![name])),
         }
     }
-    let places: Vec<String> =
-        places.iter().map(|(how, names)| format!("{}: {how}", names.join(", "))).collect();
+    let points: Vec<String> =
+        by_hook.iter().map(|(how, names)| format!("{}: {how}", names.join(", "))).collect();
     lines.extend(
-        wrapped(&format!("measured at {}", places.join("; ")), width)
+        wrapped(&format!("measured at {}", points.join("; ")), width)
             .iter()
             .map(|line| style.paint(Tone::Dim, line)),
     );
@@ -166,11 +166,11 @@ fn rows(
         let loss = Some(losses.all()).filter(|l| l.packets + l.requests > 0);
         shown.push(("all".into(), Cow::Owned(all), loss));
     }
-    let places = room.saturating_sub(shown.len());
+    let free_rows = room.saturating_sub(shown.len());
     shown.extend(
         groups
             .iter()
-            .take(places)
+            .take(free_rows)
             .map(|group| (label(&group.key, points), Cow::Borrowed(group), losses.of(&group.key))),
     );
     let rows: Vec<Row<'_>> = shown

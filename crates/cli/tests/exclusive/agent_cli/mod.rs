@@ -228,7 +228,7 @@ fn only_controllers_of_the_laboratory_are_served_one_at_a_time() {
     let Some(agents) = Agents::start("refuse", &[]) else { return };
     agents.control(|| {
         // Somebody who says nothing keeps nobody out.
-        // More than there are places, from the controller's own address.
+        // More than there are free connections, from the controller's own address.
         let _silent: Vec<_> = (0..200).map(|_| agents.dial(0)).collect();
         let stranger = agents.try_rig_of_a_stranger(&[agents.way(false)]).err().unwrap();
         assert!(format!("{stranger:#}").contains("agent a: "), "{stranger:#}");

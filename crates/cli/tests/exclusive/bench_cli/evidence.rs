@@ -28,8 +28,8 @@ fn a_device_that_forwards_nothing_fails_and_its_direction_is_named() {
 }
 
 #[test]
-fn a_threshold_without_a_number_is_no_pass() {
-    if sonde_lab::skip("a_threshold_without_a_number_is_no_pass") {
+fn a_threshold_without_a_value_is_no_pass() {
+    if sonde_lab::skip("a_threshold_without_a_value_is_no_pass") {
         return;
     }
     // Of 400 frames none is beyond the 99.99th percentile.

@@ -22,7 +22,7 @@ pub fn start(host: &Host, part: &str) -> Process {
     process
 }
 
-/// Runs an actor to its end, and returns the numbers that it saw.
+/// Runs an actor to its end, and returns the counts that it saw.
 pub fn run(host: &Host, part: &str) -> BTreeMap<String, u64> {
     let ended = start(host, part).end();
     assert_eq!(ended.code, 0, "{part}: {}", ended.err);

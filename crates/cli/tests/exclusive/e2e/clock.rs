@@ -33,8 +33,8 @@ fn compile(to: &Path) -> bool {
 }
 
 #[test]
-fn setting_the_clock_disturbs_nothing_and_is_told() {
-    let Some(net) = Net::pair("setting_the_clock_disturbs_nothing_and_is_told") else { return };
+fn setting_the_clock_disturbs_nothing_and_is_reported() {
+    let Some(net) = Net::pair("setting_the_clock_disturbs_nothing_and_is_reported") else { return };
     let (library, shown) = (net.file("clock.so"), net.file("clock"));
     assert!(compile(&library), "clang, which the build needs anyway, compiles it");
     let file = OpenOptions::new().create(true).truncate(true).read(true).write(true).open(&shown);

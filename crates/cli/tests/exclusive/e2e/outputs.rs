@@ -122,7 +122,7 @@ fn a_second_interrupt_does_not_wait_for_replies() {
     let Some(net) = Net::pair("a_second_interrupt_does_not_wait_for_replies") else { return };
     // Nobody answers: the wait would be longer than any step of a test may be.
     let mut probe = net.start("10.1.0.2 -i 5ms --timeout 60s --record-interval 100ms");
-    probe.until("the first numbers", |p| p.out().iter().any(|l| l.contains("so far sent")));
+    probe.until("the first counts", |p| p.out().iter().any(|l| l.contains("so far sent")));
     probe.signal("INT");
     // The first one ends the sending, and nothing else.
     let mut sent = String::new();

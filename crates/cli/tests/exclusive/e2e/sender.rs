@@ -29,8 +29,8 @@ fn wrong_replies_are_counted_and_duplicates_are_known() {
 }
 
 #[test]
-fn losses_are_told_by_direction() {
-    let Some(net) = Net::pair("losses_are_told_by_direction") else { return };
+fn losses_are_reported_by_direction() {
+    let Some(net) = Net::pair("losses_are_reported_by_direction") else { return };
     let _lossy = actors::start(&net.topology.reflector, "lossy 10.1.0.2:862");
     for engine in ENGINES {
         let run = net.measure(&format!(

@@ -236,7 +236,7 @@ fn intervals_add_up() {
             if i > 0 {
                 assert_eq!(record.start_ns, mine[i - 1].end_ns, "a gap before interval {i}");
             }
-            // As many as the interval has places for, give or take one late at either end.
+            // As many as fit into the interval, give or take one late at either end.
             assert!((1..=102).contains(&c.sent), "interval {i}: {c:?}");
             sum.merge(record);
         }

@@ -8,8 +8,8 @@ use crate::process::{Ended, Process};
 use crate::turn;
 
 #[test]
-fn a_full_disk_costs_the_file_and_not_the_numbers() {
-    let Some(net) = Net::pair("a_full_disk_costs_the_file_and_not_the_numbers") else { return };
+fn a_full_disk_costs_the_file_and_not_the_summary() {
+    let Some(net) = Net::pair("a_full_disk_costs_the_file_and_not_the_summary") else { return };
     let _reflector = net.reflect("");
     for output in ["--jsonl /dev/full", "--csv /dev/full", "-o /dev/full"] {
         let ended = net.probe(&format!("10.1.0.2 -i 5ms -c 50 {output}"));
@@ -186,13 +186,13 @@ fn a_link_that_goes_away_is_one_event() {
     let mut probe = net.start(
         "10.1.0.2-10.1.0.200 --engine af_packet -i 100ms --timeout 100ms --record-interval 100ms",
     );
-    probe.until("numbers", |p| p.out().iter().any(|l| l.contains("sent ")));
+    probe.until("counts", |p| p.out().iter().any(|l| l.contains("sent ")));
     let before = probe.err().len();
     net.topology.probe.set_up("eth0", false).unwrap();
     probe.until("the notice", |p| p.err().len() > before);
     net.topology.probe.set_up("eth0", true).unwrap();
     let so_far = probe.out().len();
-    probe.until("more numbers", |p| p.out().len() > so_far + 20);
+    probe.until("more counts", |p| p.out().len() > so_far + 20);
     probe.signal("INT");
     let ended = probe.end();
     let lines = ended.err.lines().count();

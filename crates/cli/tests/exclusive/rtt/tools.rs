@@ -74,7 +74,7 @@ pub struct TraceSample {
 }
 
 /// All samples that tcptrace finds (its graph of them, option `-R`, is the only form that
-/// tells when each was taken; the times are cut to whole milliseconds in every form).
+/// says when each was taken; the times are cut to whole milliseconds in every form).
 /// `folder` is for the files that it writes.
 pub fn tcptrace(file: &Path, folder: &Path) -> Vec<TraceSample> {
     std::fs::create_dir_all(folder).unwrap();

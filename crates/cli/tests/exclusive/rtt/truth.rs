@@ -42,7 +42,7 @@ pub fn compare_with_oracle(name: &str, frames: &[Frame], samples: &[RttSample]) 
     let oracle = timestamp_samples(frames);
     assert!(oracle.len() > 500, "{name}: only {} samples to judge by", oracle.len());
     let mut found: HashMap<_, Vec<&RttSample>> = HashMap::new();
-    // Where a clock does not tick within the round trip, the segments' numbers are timed: the
+    // Where a clock does not tick within the round trip, the segments' sequence numbers are timed: the
     // packet gives its sample, but not of the segment whose timestamp it echoes.
     let timed = |s: &&RttSample| matches!(s.kind, RttKind::TcpTimestamp | RttKind::TcpSequence);
     for sample in samples.iter().filter(timed) {

@@ -25,7 +25,7 @@ fn every_form_of_output_has_every_record() {
 }
 
 #[test]
-fn the_last_options_records_tell_what_the_summary_tells() {
+fn the_last_options_records_have_what_the_summary_has() {
     let folder = Folder::new();
     let mut packets = ten();
     // Not IP; cut short; a datagram that contradicts itself.
@@ -47,7 +47,7 @@ fn the_last_options_records_tell_what_the_summary_tells() {
 }
 
 #[test]
-fn a_full_disk_is_told_and_everything_is_metered() {
+fn a_full_disk_is_reported_and_everything_is_metered() {
     let folder = Folder::new();
     let capture = folder.write("a.pcap", &pcap(&flows(3_000), 1, false));
     for (option, name) in [
@@ -74,7 +74,7 @@ fn a_full_disk_is_told_and_everything_is_metered() {
 }
 
 #[test]
-fn a_name_that_tells_no_format_is_refused() {
+fn a_name_without_a_known_format_is_refused() {
     let folder = Folder::new();
     let capture = folder.write("a.pcap", &pcap(&flows(3), 1, false));
     let ended = flow(&format!("{capture} --write {}", folder.file("a.txt")));

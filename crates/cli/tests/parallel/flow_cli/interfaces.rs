@@ -97,7 +97,7 @@ fn the_kernels_headers_and_af_xdp_count_what_is_received() {
 }
 
 /// The kernel hands over what a sender has not cut up yet, and what it has joined: counted is
-/// what is on the wire, where it tells (Linux 6.2), and else there is a doubt.
+/// what is on the wire, where it says so (Linux 6.2), and else there is a doubt.
 #[test]
 fn joined_segments_count_as_the_packets_on_the_wire() {
     let Some(net) = pair("joined_segments_count_as_the_packets_on_the_wire") else { return };

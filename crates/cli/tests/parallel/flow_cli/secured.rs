@@ -91,7 +91,7 @@ fn collect(config: Arc<ServerConfig>, mut stream: TcpStream) -> Result<Vec<u8>, 
     let mut session = ServerConnection::new(config).unwrap();
     let mut all = Vec::new();
     let result = rustls::Stream::new(&mut session, &mut stream).read_to_end(&mut all);
-    // The alert that tells why.
+    // The alert that says why.
     while session.wants_write() && session.write_tls(&mut stream).is_ok() {}
     let _ = stream.flush();
     result.map(|_| all)

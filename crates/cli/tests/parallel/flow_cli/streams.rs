@@ -103,7 +103,7 @@ fn a_collector_that_is_killed_gets_what_it_had_not_received() {
     assert_eq!(run_of(&ended.out).exports[0].counters["connections"], 2);
 }
 
-/// `count` datagrams of 10 octets to a port that tells the round.
+/// `count` datagrams of 10 octets to a port that identifies the round.
 fn send(host: &Host, port: u16, count: usize) {
     let socket = host.inside(|| UdpSocket::bind("10.1.0.1:0").unwrap()).unwrap();
     (0..count).for_each(|_| assert_eq!(socket.send_to(&[0; 10], ("10.1.0.2", port)).unwrap(), 10));

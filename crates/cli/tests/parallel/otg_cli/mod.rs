@@ -278,8 +278,8 @@ fn what_comes_to_a_port_is_captured_whole() {
 }
 
 #[test]
-fn what_a_port_could_not_send_is_told_apart_from_what_a_flow_lost() {
-    let test = "what_a_port_could_not_send_is_told_apart_from_what_a_flow_lost";
+fn what_a_port_could_not_send_is_not_counted_as_lost_by_a_flow() {
+    let test = "what_a_port_could_not_send_is_not_counted_as_lost_by_a_flow";
     let Some((_lab, a, b)) = cable(test) else { return };
     let server = Server::start();
     // The other end of the cable refuses every frame.
@@ -298,8 +298,9 @@ fn what_a_port_could_not_send_is_told_apart_from_what_a_flow_lost() {
 }
 
 #[test]
-fn a_link_that_goes_down_is_told_and_what_was_lost_by_it_counted() {
-    let Some((_lab, a, b)) = cable("a_link_that_goes_down_is_told_and_what_was_lost_by_it_counted")
+fn a_link_that_goes_down_is_reported_and_what_was_lost_by_it_counted() {
+    let Some((_lab, a, b)) =
+        cable("a_link_that_goes_down_is_reported_and_what_was_lost_by_it_counted")
     else {
         return;
     };

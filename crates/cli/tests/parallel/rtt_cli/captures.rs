@@ -52,7 +52,7 @@ fn link_types_of_bsd_are_read() {
 }
 
 #[test]
-fn a_bad_time_is_told_and_the_capture_goes_on() {
+fn a_bad_time_is_reported_and_the_capture_goes_on() {
     let out = Temporary::new("bad-time");
     let file = capture("../reading/time_overflow_mid.pcapng");
     let ended = rtt(&format!("{file} -o {}", out.path()));
