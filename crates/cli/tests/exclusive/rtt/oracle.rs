@@ -109,7 +109,7 @@ pub fn segment(frame: &[u8]) -> Option<Segment> {
 }
 
 mod tests {
-    use super::capture::golden;
+    use super::super::capture::golden;
     use super::timestamp_samples;
     use sonde_results::rtt::RttKind;
 

@@ -142,7 +142,7 @@ const TSHARK_FIELDS: [&str; 10] = [
 ];
 
 mod tests {
-    use super::capture::{golden, golden_file};
+    use super::super::capture::{golden, golden_file};
     use super::*;
     use sonde_results::rtt::RttKind;
 
