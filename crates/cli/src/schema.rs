@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueEnum};
 use sonde_run::{flow, probe, reflect, rtt, schema, traffic};
-use sonde_testbed::plan::Plan;
+use sonde_testbed::plan::BenchPlan;
 use sonde_testbed::{agent, otg};
 
 use crate::exit::{Exit, Failure};
@@ -81,7 +81,7 @@ fn of_settings(kind: SettingsKind) -> serde_json::Value {
         SettingsKind::Flow => schema::of::<flow::Settings>(),
         SettingsKind::Verify => schema::of::<flow::verify::Settings>(),
         SettingsKind::Gen => schema::of::<traffic::Settings>(),
-        SettingsKind::Bench => schema::of::<Plan>(),
+        SettingsKind::Bench => schema::of::<BenchPlan>(),
         SettingsKind::Agent => schema::of::<agent::Settings>(),
         SettingsKind::Otg => schema::of::<otg::Settings>(),
     }

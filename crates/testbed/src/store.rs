@@ -54,7 +54,7 @@ impl Store {
     /// A folder that holds another plan's run, or something else; a run that another
     /// process is adding to; anything that the file system refuses.
     pub fn open(folder: &Path, head: BenchRun) -> Result<(Store, BenchRun), RunError> {
-        Self::open_or_make(folder, head).map_err(RunError::Settings)
+        Self::open_or_make(folder, head).map_err(RunError::settings)
     }
 
     fn open_or_make(folder: &Path, head: BenchRun) -> Result<(Store, BenchRun)> {

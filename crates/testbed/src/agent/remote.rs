@@ -30,7 +30,7 @@ impl Remote {
     /// Ports here and there, an agent that the plan does not name, certificates that cannot be
     /// read.
     pub fn of(plan: &BenchPlan, device: &DevicePlan) -> Result<Option<Remote>, RunError> {
-        let wrong = |why: String| RunError::Settings(anyhow!(why));
+        let wrong = |why: String| RunError::settings(why);
         if device.ports.values().all(|port| port.agent.is_none()) {
             return Ok(None);
         }
@@ -81,7 +81,7 @@ impl Remote {
             let plan = device
                 .ports
                 .get(name)
-                .ok_or_else(|| RunError::Settings(anyhow!("there is no port {name}")))?;
+                .ok_or_else(|| RunError::settings(format!("there is no port {name}")))?;
             ports.push((self.index(plan)?, port_name(name, plan)));
         }
         let mut secret = [0; 16];
@@ -110,7 +110,7 @@ impl Remote {
     fn index(&self, plan: &PortPlan) -> Result<usize, RunError> {
         let index = self.agents.iter().position(|a| Some(&a.name) == plan.agent.as_ref());
         index.ok_or_else(|| {
-            RunError::Settings(anyhow!(
+            RunError::settings(format!(
                 "interface {} is of no agent; name one in its port",
                 plan.interface
             ))

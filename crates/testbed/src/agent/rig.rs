@@ -79,7 +79,7 @@ impl AgentRig {
         for arrival in &arrivals {
             let from = spec.ways.get(arrival.way).map_or(usize::MAX, |way| way.from);
             if [from, arrival.to].iter().any(|port| *port >= spec.ports.len()) {
-                return Err(RunError::Settings(anyhow!("a direction needs two ports")));
+                return Err(RunError::settings("a direction needs two ports".to_owned()));
             }
         }
         let links = spec.agents.iter().map(|_| None).collect();

@@ -217,7 +217,7 @@ impl Agents {
             let (name, interface) = (name.into(), interface.into());
             (i, PortName { name, interface, netns: None, cpu: None })
         };
-        AgentRig::open(AgentRigSpec {
+        Ok(AgentRig::open(AgentRigSpec {
             agents: vec![agent(0, "a"), agent(1, "b")],
             tls: Arc::new(tls),
             ports: vec![port(0, "a", "eth0"), port(1, "b", "eth0"), port(1, "c", "eth1")],
@@ -226,7 +226,7 @@ impl Agents {
             drain: Duration::from_millis(500),
             secret: [11, 22],
             busy,
-        })
+        })?)
     }
 
     /// A folder for files of the controller, removed with the agents.
