@@ -523,7 +523,7 @@ mod tests {
 
     #[test]
     fn generators_run_beside_the_device_or_anywhere() {
-        let free = |cpus: &[usize]| Some(cpus.to_vec().into_iter());
+        let free = |cpus: &'static [usize]| Some(cpus.iter().copied());
         assert_eq!(pick_cpus(&[], free(&[0, 2, 3]), 2), [0, 2]);
         // Too few: one of two generators on the device's processor would slow the device.
         assert_eq!(pick_cpus(&[], free(&[0]), 2), [0; 0]);

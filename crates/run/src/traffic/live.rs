@@ -128,7 +128,7 @@ const LAST: &str = "cannot send the last frames; is the interface still up ('ip 
 #[cfg(test)]
 mod tests {
     use sonde_meter::traffic::Config;
-    use sonde_port::mem::Model;
+    use sonde_port::mem::PathModel;
 
     use super::super::TruthForm;
     use super::*;
@@ -137,9 +137,9 @@ mod tests {
     #[test]
     fn a_port_that_fails_is_a_failure_of_the_host_and_not_of_what_is_saved() {
         let begin = Time::from_nanos(1_700_000_000_000_000_000);
-        let (mut port, _) = ReflectedPort::new(begin, &Model::default());
+        let (mut port, _) = ReflectedPort::new(begin, &PathModel::default());
         port.fails_at = Some(begin + 1_000_000_000);
-        let generator = TrafficGenerator::new(Config { rate: 1_000, ..Config::default() }).unwrap();
+        let generator = FlowGenerator::new(Config { rate: 1_000, ..Config::default() }).unwrap();
         let mut truth = TruthFile::create(None, TruthForm::Full).unwrap();
         let status = Latest::new(TrafficReport::default());
         let ended = run(Box::new(port), generator, &mut truth, &status, &Stop::default());

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use sonde_port::mem::Model;
+use sonde_port::mem::PathModel;
 use sonde_port::{Filter, Port};
 use sonde_results::Interval;
 use sonde_results::run::Health;
@@ -26,7 +26,7 @@ fn targets(hosts: &[&str]) -> Vec<Target> {
 }
 
 fn port(delay_ns: i64) -> ReflectedPort {
-    ReflectedPort::new(BEGIN, &Model { delay_ns, ..Model::default() }).0
+    ReflectedPort::new(BEGIN, &PathModel { delay_ns, ..PathModel::default() }).0
 }
 
 /// A session of 2 s to `targets`, each with one stream. `lanes`: ports, and the streams that
