@@ -2,7 +2,7 @@
 //! held against one built from the RFCs.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use crate::common;
 use crate::common::packet::{OUR_PORT, Request, base, padding_tlv, udp_checksum};
@@ -438,7 +438,7 @@ fn a_bucket_gives_its_burst_and_no_more() {
     if !privileged("a_bucket_gives_its_burst_and_no_more") {
         return;
     }
-    // One token in 1,000 s: the test cannot be slow enough to earn another.
+    // One token a second: what a slow run earns beyond the burst is counted in.
     for stateful in [true, false] {
         let r = load(|c| (c.rate_limit, c.stateful) = (Some((1, 5)), stateful));
         for family in [Request::v4(), Request::v6()] {
@@ -576,7 +576,6 @@ fn the_clock_setting_is_obeyed_at_once() {
         let behind = (before >> 32) as i64 - t2 as i64;
         assert!((offset.into()..=i64::from(offset) + 1).contains(&(behind + 1)), "{behind}");
     }
-    assert!(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() < 4_600_000_000);
 }
 
 #[test]

@@ -48,7 +48,7 @@ fn the_xdp_forwarder_routes_and_counts() {
         }
     }
     let error = LabBed::build(&BedSpec::new(DeviceSpec::Xdp)).unwrap_err().to_string();
-    assert!(error.contains("not told of"), "{error}");
+    assert!(error.contains("not given"), "{error}");
 }
 
 /// Frames that XDP sends are counted by virtual Ethernet in up to three places: the ledger has
