@@ -38,7 +38,7 @@ pub use self::settings::{Family, Settings, TargetEntry};
 use self::targets::{Expanded, Target};
 pub use self::unreachable::text as icmp_text;
 pub use self::writers::{WriterSettings, Writers};
-use crate::error::{RunError, SettingsError};
+use crate::error::RunError;
 use crate::running::{Context, Ended, Latest, Running, Stop, records};
 
 /// A running probe.
@@ -110,10 +110,7 @@ fn drive(
                 outbox.push(Event::Ended(ended.clone()));
             }
             // Whoever asked may have gone.
-            let _ = done.send(changed.map_err(|error| match error.downcast::<SettingsError>() {
-                Ok(wrong) => RunError::Settings(wrong),
-                Err(error) => RunError::Host(error),
-            }));
+            let _ = done.send(changed);
         }
         let progress = session.poll(&mut outbox);
         watch.iter().flat_map(names::NameWatch::notices).for_each(|text| tracing::warn!("{text}"));

@@ -17,6 +17,7 @@ use super::ports::{
 };
 use super::routing::find_routes;
 use super::{LEAD, PAGES_A_STREAM, PATIENCE, ProbeSession};
+use crate::error::RunError;
 use crate::probe::event::Changed;
 use crate::probe::targets::{StreamPlan, Target};
 use crate::probe::worker::WorkerCommand;
@@ -31,7 +32,7 @@ impl ProbeSession {
     ///
     /// # Errors
     /// Probes that cannot be; ports that cannot be opened. Nothing has changed then.
-    pub fn change(&mut self, wanted: Vec<Target>) -> Result<Changed> {
+    pub fn change(&mut self, wanted: Vec<Target>) -> Result<Changed, RunError> {
         let (gone, mut new) = self.compare(wanted);
         let mut changed = Changed::default();
         if !new.is_empty() {
@@ -41,7 +42,7 @@ impl ProbeSession {
             check_sizes(&new, &found, self.options.fragment)?;
             if self.routing.below_ip {
                 // The kernel asks for them now, and the ways are found with their answers.
-                NextHops::resolve(&found, PATIENCE)?;
+                NextHops::resolve(&found, PATIENCE).map_err(anyhow::Error::from)?;
             }
             changed.added = self.add(new, &found)?;
         }
@@ -84,12 +85,12 @@ impl ProbeSession {
 
     /// Adds streams to targets, to which `found` are the ways. All that can fail comes before
     /// streams get their identifiers.
-    fn add(&mut self, new: Vec<Target>, found: &[Route]) -> Result<Vec<StreamInfo>> {
+    fn add(&mut self, new: Vec<Target>, found: &[Route]) -> Result<Vec<StreamInfo>, RunError> {
         let (mut plan, (grown, opened)) = self.plan_with_ports(&new, found)?;
         for (&lane, streams) in &grown {
             check_frames(&self.caps[lane], &plan, streams)?;
             let specs = of_lane(&plan.streams, streams);
-            Sender::check(&self.lanes[lane].config, &specs, 1)?;
+            Sender::check(&self.lanes[lane].config, &specs, 1).map_err(anyhow::Error::from)?;
         }
         for opened in &opened {
             check_frames(opened.port.caps(), &plan, &opened.streams)?;
@@ -106,7 +107,7 @@ impl ProbeSession {
                 self.routing.lower.truncate(targets);
                 self.routing.sources.truncate(targets);
                 self.routing.targets.truncate(targets);
-                return Err(error);
+                return Err(error.into());
             }
         };
         let first = self.infos.len() as u32;
