@@ -26,6 +26,7 @@ mod secrets;
 pub mod sink;
 pub mod sources;
 pub mod text;
+pub mod thread;
 pub mod toml_file;
 pub mod traffic;
 pub mod whole_file;

@@ -7,12 +7,13 @@ mod kernel;
 pub mod settings;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use rtrb::{Consumer, Producer, RingBuffer};
 use serde::Serialize;
 use sonde_meter::Instrument;
@@ -32,6 +33,7 @@ use crate::error::RunError;
 use crate::pump;
 use crate::running::{Context, Ended, Latest, RecordSender, Running, Stop, records};
 use crate::secrets::secrets;
+use crate::thread::join;
 
 /// A running reflector.
 pub type Reflecting = Running<ReflectorReport, ReflectorReport, ()>;
@@ -55,12 +57,34 @@ pub struct ReflectorReport {
     pub kernel: Option<BTreeMap<&'static str, u64>>,
 }
 
-/// Opens the ports and begins to answer. What it gives besides says how, for people.
+/// What is known of a reflector when it starts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct About {
+    /// The UDP ports on which it answers.
+    pub ports: Vec<u16>,
+    /// The engine of the reflector in user space.
+    pub engine: String,
+    /// How that engine runs.
+    pub mode: String,
+    /// How the kernel's program is attached, if there is one.
+    pub kernel: Option<String>,
+}
+
+impl fmt::Display for About {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let About { ports, engine, mode, kernel } = self;
+        let ports: Vec<_> = ports.iter().map(u16::to_string).collect();
+        write!(f, "UDP port {}: {engine} ({mode})", ports.join(", "))?;
+        kernel.as_ref().map_or(Ok(()), |mode| write!(f, " behind the kernel ({mode})"))
+    }
+}
+
+/// Opens the ports and begins to answer.
 ///
 /// # Errors
 /// Settings that do not go together; no such address or interface; an engine that cannot be
 /// opened.
-pub fn start(settings: Settings, context: &Context) -> Result<(String, Reflecting), RunError> {
+pub fn start(settings: Settings, context: &Context) -> Result<(About, Reflecting), RunError> {
     settings.check()?;
     let spec = addresses::spec(&settings)?;
     let clock = clock::clock_state();
@@ -76,11 +100,13 @@ pub fn start(settings: Settings, context: &Context) -> Result<(String, Reflectin
     uses.extend(settings.kernel.then_some(Uses::Program));
     context.opened(&uses, &[])?;
     let worker = Worker::start(port, reflector, addresses, settings.engine.cpu)?;
-    let ports: Vec<_> = settings.port.iter().map(u16::to_string).collect();
-    let how =
-        kernel.as_ref().map_or(String::new(), |k| format!(" behind the kernel ({})", k.mode()));
-    let how = format!("UDP port {}: {} ({}){how}", ports.join(", "), caps.engine, caps.mode);
-    tracing::debug!("answering on {how}");
+    let about = About {
+        ports: settings.port.clone(),
+        engine: caps.engine.to_string(),
+        mode: caps.mode.to_string(),
+        kernel: kernel.as_ref().map(|kernel| kernel.mode().to_string()),
+    };
+    tracing::debug!("answering on {about}");
     let (sender, receiver) = records(RECORDS);
     let status = Latest::new(ReflectorReport::default());
     let mut reflecting = Reflect {
@@ -100,7 +126,7 @@ pub fn start(settings: Settings, context: &Context) -> Result<(String, Reflectin
             Ended { failure: Some(RunError::Host(error)), ..ended }
         }
     };
-    Ok((how, Running::start("sonde-reflect", (receiver, status, ()), stop, work)?))
+    Ok((about, Running::start("sonde-reflect", (receiver, status, ()), stop, work)?))
 }
 
 /// State of the main thread of a reflector.
@@ -347,10 +373,10 @@ impl Worker {
 
     fn end(&mut self) -> (Snapshot, Result<()>) {
         self.stop.store(true, Ordering::Relaxed);
-        let failed = || anyhow!("the reflecting thread failed; please report what it printed");
-        match self.thread.take().map(JoinHandle::join) {
+        match self.thread.take().map(join) {
             Some(Ok(ended)) => ended,
-            _ => (self.latest(), Err(failed())),
+            Some(Err(panicked)) => (self.latest(), Err(panicked.into())),
+            None => (self.latest(), Ok(())),
         }
     }
 }

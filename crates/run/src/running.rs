@@ -13,12 +13,13 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, anyhow};
+use anyhow::Context as _;
 use sonde_results::caveat::CaveatSet;
 use sonde_results::run::Health;
 
 use crate::confined::Uses;
 use crate::error::RunError;
+use crate::thread::{self, ThreadPanicked};
 
 /// What an instrument is given by the program that it runs in.
 #[derive(Clone, Default)]
@@ -287,6 +288,13 @@ pub struct Ended {
     pub failure: Option<RunError>,
 }
 
+/// Whatever it counted is gone with the thread.
+impl From<ThreadPanicked> for Ended {
+    fn from(panicked: ThreadPanicked) -> Ended {
+        Ended { failure: Some(RunError::Host(panicked.into())), ..Ended::default() }
+    }
+}
+
 /// An instrument at work: `R` are its records, `S` its state, `C` what can be asked of it.
 pub struct Running<R, S, C> {
     /// What the instrument measures, in a bounded queue.
@@ -345,13 +353,7 @@ impl<R, S, C> Running<R, S, C> {
     /// for its reader goes on without.
     pub fn join(self) -> Ended {
         drop(self.records);
-        let name = self.thread.thread().name().unwrap_or_default().to_owned();
-        self.thread.join().unwrap_or_else(|_| Ended {
-            failure: Some(RunError::Host(anyhow!(
-                "the thread {name} failed; please report what it printed"
-            ))),
-            ..Ended::default()
-        })
+        thread::join(self.thread).unwrap_or_else(Ended::from)
     }
 }
 
@@ -400,6 +402,7 @@ mod tests {
             sender.push(1);
             panic!("as this test wants it")
         });
-        assert!(running.unwrap().join().failure.is_some());
+        let failure = running.unwrap().join().failure.unwrap().to_string();
+        assert!(failure.contains("sonde-test"), "{failure}");
     }
 }

@@ -10,11 +10,11 @@ use std::time::Duration;
 use sonde_lab::device::{BedInfo, Placement};
 use sonde_results::Hist;
 use sonde_results::trial::DeviceHealth;
+use sonde_run::thread::join_logged;
 use sonde_sys::cpu_time::{CpuTime, TaskTime, is_real_time};
 use sonde_sys::schedule::{pin_to_cpu, prefer_this_thread};
 
 use super::health::oversleeping;
-use super::thread::join_logged;
 
 /// Watches from [`DeviceWatch::start`] to [`DeviceWatch::end`].
 pub struct DeviceWatch {

@@ -7,9 +7,8 @@ use std::time::{Duration, Instant};
 
 use sonde_results::Hist;
 use sonde_results::trial::TrialHealth;
+use sonde_run::thread::join_logged;
 use sonde_sys::usage::Usage;
-
-use super::thread::join_logged;
 
 /// Watches from [`HealthWatch::start`] to [`HealthWatch::end`].
 pub struct HealthWatch {

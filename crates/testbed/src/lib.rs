@@ -28,5 +28,4 @@ mod rig;
 pub mod runner;
 pub mod store;
 pub mod tester;
-mod thread;
 pub mod tls;

@@ -20,6 +20,7 @@ use sonde_results::bench::{BedPort, BenchRun};
 use sonde_results::caveat::{Caveat, CaveatSet};
 use sonde_results::trial::{Offer, Pattern, Trial, TrialHealth};
 use sonde_run::error::RunError;
+use sonde_run::thread::{join_scoped, spawn_scoped};
 use sonde_sys::clock::tai_now;
 use sonde_sys::host::InterfaceFacts;
 use sonde_wire::Time;
@@ -285,7 +286,8 @@ impl Rig for DeviceRig<'_> {
         let (outcome, done) = std::thread::scope(|scope| {
             let made = &mut self.bench.made;
             let (begin, begins) = mpsc::channel();
-            let events = scope.spawn(move || events.during(made, &begins, stop));
+            let events =
+                spawn_scoped(scope, "sonde-event", move || events.during(made, &begins, stop));
             // Nobody listens any more where nothing is to be done.
             let announce = move |start: Time| _ = begin.send(start);
             let outcome = match tester {
@@ -302,12 +304,7 @@ impl Rig for DeviceRig<'_> {
                     Ok(rig.offer_from(offer, stop, |ns| announce(Time::from_nanos(ns))))
                 }
             };
-            (
-                outcome,
-                events.join().unwrap_or_else(|_| {
-                    bail!("the thread of the device's event failed; please report what it printed")
-                }),
-            )
+            (outcome, join_scoped(events).map_err(anyhow::Error::from).and_then(|done| done))
         });
         let own = TrialHealth { device: device.map(|d| Box::new(d.end())), ..watch.end() };
         let mut outcome = outcome?;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result};
 use rtrb::{Consumer, Producer, RingBuffer};
 use sonde_meter::export::{ExportInterface, ExportSelector, ExportStats};
 use sonde_results::flow::{FlowEnd, FlowRecord};
@@ -20,6 +20,7 @@ use super::export::Output;
 use super::largest::Largest;
 use super::meter::Meter;
 use super::selection;
+use crate::thread::join;
 
 /// What metering threads, export thread and view exchange.
 #[derive(Debug, Default)]
@@ -205,9 +206,7 @@ impl Exporting {
     /// After the metering threads have ended: waits until all is exported.
     pub fn finish(self) -> Result<Exported> {
         self.shared.metered.store(true, Ordering::Release);
-        self.thread
-            .join()
-            .map_err(|_| anyhow!("the export thread failed; please report what it printed"))
+        Ok(join(self.thread)?)
     }
 }
 

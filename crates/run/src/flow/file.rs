@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::Context as _;
 use sonde_results::{Caveat, FlowRun};
 use sonde_sys::schedule::pin_to_cpu;
 
@@ -24,6 +24,7 @@ use crate::error::{RunError, SettingsError};
 use crate::joins::CaptureJoins;
 use crate::running::{Context, Latest, Running, Stop};
 use crate::secrets::secrets;
+use crate::thread::{join_scoped, spawn_scoped};
 
 /// Waits for the first packets, and reads everything from there on. It ends when the duration
 /// has passed in the captures' time, or when the end is asked for.
@@ -111,10 +112,11 @@ fn read_all(
     let mut parts = meters.into_iter().enumerate().zip(queues).map(part).zip(takes);
     let (here, pieces) = parts.next().context("`input.workers`: at least 1")?;
     thread::scope(|scope| {
-        let reading = scope.spawn(|| feed(input, first, gives, &stop));
+        let reading = spawn_scoped(scope, "sonde-read", || feed(input, first, gives, &stop));
         let mut started = Vec::new();
         for (part, pieces) in parts {
-            started.push(scope.spawn(move || part.run(pieces, settings, || false)));
+            let work = move || part.run(pieces, settings, || false);
+            started.push(spawn_scoped(scope, "sonde-meter", work));
         }
         let here = here.run(pieces, settings, || asked.is_asked());
         // Those that still wait for packets wait in vain.
@@ -122,14 +124,10 @@ fn read_all(
         let Part { meter, reader, .. } = here?;
         let mut meters = vec![meter];
         for thread in started {
-            meters.push(thread.join().map_err(|_| failed("metering"))??.meter);
+            meters.push(join_scoped(thread)??.meter);
         }
-        Ok((meters, reading.join().map_err(|_| failed("reading"))??, reader))
+        Ok((meters, join_scoped(reading)??, reader))
     })
-}
-
-fn failed(what: &str) -> anyhow::Error {
-    anyhow!("a {what} thread failed; please report what it printed")
 }
 
 /// Gives every metering thread every piece. Returns what captures could not be read to their
@@ -159,7 +157,7 @@ fn feed(
 }
 
 /// One for each metering thread, in the memory of its processor.
-fn meters(settings: &Settings) -> Result<Vec<Meter>, SettingsError> {
+fn meters(settings: &Settings) -> Result<Vec<Meter>, RunError> {
     let (workers, keys) = (usize::from(settings.input.workers), setup::keys(settings));
     let secret = secrets(settings.metering.seed);
     // Chance decides the same in every thread, if all of them ask it for every packet.

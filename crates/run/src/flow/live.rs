@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result};
 use sonde_port::Engine;
 use sonde_results::flow_run::ProtocolTotal;
 use sonde_results::{Caveat, FlowRun};
@@ -33,6 +33,7 @@ use crate::joins;
 use crate::run_clock::RunClock;
 use crate::running::{Context, Latest, Running, Stop};
 use crate::secrets::secrets;
+use crate::thread::join;
 
 /// Opens `links` and begins to meter.
 pub fn start(
@@ -270,9 +271,7 @@ impl Worker {
     }
 
     fn join(self) -> Result<Ended> {
-        self.thread
-            .join()
-            .map_err(|_| anyhow!("a metering thread failed; please report what it printed"))
+        Ok(join(self.thread)?)
     }
 }
 

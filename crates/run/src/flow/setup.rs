@@ -12,7 +12,8 @@ use super::meter::Meter;
 use super::selection;
 use super::settings::{Field, Settings, TunnelKeys};
 use super::shard::Shard;
-use crate::error::SettingsError;
+use crate::error::{RunError, SettingsError};
+use crate::thread::{join_scoped, spawn_scoped};
 
 /// The meter of one of as many threads as there are workers. `secret` seeds the cache's hash,
 /// and random sampling. `shard` says which packets are this thread's, and `points` which
@@ -53,7 +54,7 @@ pub fn meter_at(
     secret: [u64; 2],
     shard: Shard,
     points: &[u8],
-) -> Result<Meter, SettingsError> {
+) -> Result<Meter, RunError> {
     let make = || -> Result<Meter, SettingsError> {
         if let Some(&cpu) = settings.input.cpus.get(worker) {
             pin_to_cpu(cpu).map_err(|error| {
@@ -63,9 +64,8 @@ pub fn meter_at(
         }
         Ok(meter(settings, secret, shard, points.to_vec())?)
     };
-    thread::scope(|scope| scope.spawn(make).join()).unwrap_or_else(|_| {
-        Err("a meter could not be made; please report what it printed".to_owned().into())
-    })
+    let made = thread::scope(|scope| join_scoped(spawn_scoped(scope, "sonde-meter", make)));
+    Ok(made.map_err(anyhow::Error::from)??)
 }
 
 /// Which IP header gives a flow's key.

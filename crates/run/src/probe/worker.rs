@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result};
 use rtrb::{Consumer, Producer, PushError, RingBuffer};
 use sonde_meter::Instrument;
 use sonde_meter::stamp::{Delays, NextHopLink, Sample, Sender, StreamSpec};
@@ -24,6 +24,7 @@ use sonde_wire::Time;
 use crate::error::RunError;
 use crate::pump;
 use crate::running::Ended;
+use crate::thread::join;
 
 /// Commands of the main thread to a probe worker.
 pub enum WorkerCommand {
@@ -187,13 +188,8 @@ impl ProbeWorker {
 
     /// Waits for its end. Returns counters, health and failure.
     pub fn join(mut self) -> Ended {
-        let ended = self.thread.take().map_or_else(|| Ok(Ended::default()), JoinHandle::join);
-        ended.unwrap_or_else(|_| Ended {
-            failure: Some(RunError::Host(anyhow!(
-                "the sending thread failed; please report what it printed"
-            ))),
-            ..Ended::default()
-        })
+        let ended = self.thread.take().map_or_else(|| Ok(Ended::default()), join);
+        ended.unwrap_or_else(Ended::from)
     }
 }
 

@@ -16,9 +16,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use ring::hmac;
+use sonde_run::thread::join_logged;
 use sonde_sys::clock::tai_now;
-
-use crate::thread::join_logged;
 
 /// The offset of another clock from ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,6 +15,7 @@ use sonde_meter::load::AddressRule;
 use sonde_results::trial::Direction;
 use sonde_run::error::RunError;
 use sonde_run::running::{Latest, RecordSender};
+use sonde_run::thread::{join_scoped, spawn_scoped};
 use sonde_server::admission::{Admission, AdmittedConnection, ConnectionLimits};
 use sonde_sys::clock::tai_now;
 use sonde_sys::host::InterfaceFacts;
@@ -416,7 +417,9 @@ impl Session<'_> {
         let (sent, failed) = std::thread::scope(|scope| -> Result<_> {
             let threads: Vec<_> = sources
                 .iter()
-                .map(|(_, source)| scope.spawn(move || source.run(start_ns, senders)))
+                .map(|(_, source)| {
+                    spawn_scoped(scope, "sonde-tx", move || source.run(start_ns, senders))
+                })
                 .collect();
             let guard = StopAll(&sources, &threads);
             let mut failed = None;
@@ -469,13 +472,9 @@ impl Session<'_> {
             };
             drop(guard);
             for thread in threads {
-                let ran = thread.join().unwrap_or_else(|_| {
-                    Err(anyhow!(
-                        "a generator's thread failed; please report what the agent printed"
-                    )
-                    .into())
-                });
-                failed = failed.or(ran.err().map(anyhow::Error::from));
+                let ran = join_scoped(thread).map_err(anyhow::Error::from);
+                let ran = ran.and_then(|ran| ran.map_err(anyhow::Error::from));
+                failed = failed.or(ran.err());
             }
             Ok((sent, failed))
         })?;

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use sonde_meter::load::{AddressRule, NeighbourAnswers, answered, question};
 use sonde_port::raw::NeighbourSocket;
+use sonde_run::thread::join_logged;
 use sonde_server::otg::config::{Flow, HeaderChoice};
 use sonde_server::otg::devices::{
     Device, DeviceEthernet, DeviceIp, FlowDevices, GatewayMacChoice, Neighbor,
@@ -19,7 +20,6 @@ use sonde_wire::ethernet::Mac;
 use sonde_wire::prefix::{Prefix, address_bits};
 
 use super::allowed::Allowed;
-use crate::thread::join_logged;
 
 /// An address of a device, at a port.
 #[derive(Clone, Debug)]

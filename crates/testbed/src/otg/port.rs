@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use sonde_port::af_xdp::AfXdp;
 use sonde_port::{Engine, OpenSpec, Port, PortError};
+use sonde_run::thread::{ThreadPanicked, join_logged};
 use sonde_server::otg::Problem;
 use sonde_server::otg::metrics::{DataIntegrity, PortMetric, TransmitState};
 use sonde_server::otg::ports::{Capture, CaptureFormat};
@@ -22,7 +23,6 @@ use super::flow::FlowPlan;
 use super::receiver::{self, ReceiverReport};
 use super::sender::{self, SenderReport, Sent};
 use crate::tester::RING;
-use crate::thread::{ThreadPanicked, join_logged};
 
 /// A port with its threads. Dropping it ends them.
 pub struct TestPort {
@@ -415,8 +415,10 @@ impl<O: Send + 'static> Worker<O> {
         let (to, answer) = mpsc::channel();
         // It ends by itself only by a panic.
         let gone = || {
-            let why = self.thread.as_ref().map(ThreadPanicked::of);
-            let why = why.map_or("a port's thread has ended".into(), |why| why.to_string());
+            let thread = self.thread.as_ref().map(JoinHandle::thread);
+            let why = thread.map_or("a port's thread has ended".into(), |thread| {
+                ThreadPanicked::of(thread).to_string()
+            });
             Problem::Internal(format!("{why}; configure again"))
         };
         let orders = self.orders.as_ref().ok_or_else(gone)?;

@@ -13,6 +13,7 @@ use sonde_results::bench::{BenchRun, Measurement};
 use sonde_results::trial::Trial;
 use sonde_run::error::RunError;
 use sonde_run::running::{Context, Invocation, Stop};
+use sonde_run::thread::{ThreadPanicked, join_logged};
 use sonde_server::runs::{
     MeasurementFound, Phase, Present, RunRefusal, RunState, RunSummary, Runs,
 };
@@ -23,7 +24,6 @@ use super::plans;
 use crate::execution::{self, Benchmarking, Event, Settings, Under, fingerprint};
 use crate::plan::TomlText;
 use crate::store;
-use crate::thread::{ThreadPanicked, join_logged};
 
 /// The runs in a folder.
 pub struct PlanRuns {
@@ -216,7 +216,7 @@ impl Begun {
         let mut state = self.progress.state().clone();
         if let Some(thread) = ended.filter(|_| state.running) {
             (state.running, state.present) = (false, None);
-            state.errors.push(ThreadPanicked::of(thread).to_string());
+            state.errors.push(ThreadPanicked::of(thread.thread()).to_string());
         }
         state
     }

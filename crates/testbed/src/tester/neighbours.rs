@@ -8,11 +8,11 @@ use std::thread::JoinHandle;
 use anyhow::{Context as _, Result};
 use sonde_meter::load::{AddressRule, NeighbourAnswers};
 use sonde_port::raw::NeighbourSocket;
+use sonde_run::thread::join_logged;
 use sonde_sys::netns;
 
 use super::TesterSpec;
 use super::bed::PortFacts;
-use crate::thread::join_logged;
 
 /// A thread a port. Dropping it ends them.
 pub(super) struct NeighbourResponder {

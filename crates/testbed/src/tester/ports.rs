@@ -4,12 +4,13 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Context as _, Result, ensure};
 use sonde_meter::Paced as _;
 use sonde_meter::load::{FCS_LEN, LoadAnalyser, LoadAnalyserConfig, LoadGenerator, LossLog};
 use sonde_port::{Engine, OpenSpec, Port, PortStats};
 use sonde_results::trial::{Direction, LedgerEntry, Side};
 use sonde_run::pump;
+use sonde_run::thread::{join_scoped, spawn_scoped};
 use sonde_sys::clock::tai_now;
 use sonde_sys::netns;
 use sonde_wire::Time;
@@ -119,11 +120,11 @@ impl Ports {
                 let share = load.share(Expects::All);
                 let (port, enough, finish) = (&spec.ports[way.from], &enough, &finish);
                 let counted = start.as_nanos() + load.schedule.counted_ns();
-                senders.push(scope.spawn(move || -> Result<_> {
+                senders.push(spawn_scoped(scope, "sonde-tx", move || -> Result<_> {
                     let _preferred = settle_sender(port, loads.len(), counted)?;
                     send(sender, generator, shared, enough)
                 }));
-                receivers.push(scope.spawn(move || {
+                receivers.push(spawn_scoped(scope, "sonde-rx", move || {
                     let counts = (&shared.sent, &shared.received);
                     receive(receiver, analyser, load, share, start, counts, finish)
                 }));
@@ -135,7 +136,7 @@ impl Ports {
                 let (load, finish) = (&loads[0], &finish);
                 let analyser = self.analyser(load, spec, branch.for_mac, start);
                 let (share, counts) = (load.share(branch.expects), (&shared[0].sent, received));
-                receivers.push(scope.spawn(move || {
+                receivers.push(spawn_scoped(scope, "sonde-rx", move || {
                     receive(receiver, analyser, load, share, start, counts, finish)
                 }));
             }
@@ -176,13 +177,11 @@ impl Ports {
             }
             finish.store(true, Ordering::Relaxed);
             let (mut sent, mut results) = (Vec::new(), Vec::new());
-            let panicked =
-                |_| anyhow!("a thread of the tester failed; please report what it printed");
             for sender in senders {
-                sent.push(sender.join().map_err(panicked)??);
+                sent.push(join_scoped(sender)??);
             }
             for receiver in receivers {
-                results.push(receiver.join().map_err(panicked)??);
+                results.push(join_scoped(receiver)??);
             }
             Ok::<_, anyhow::Error>((sent, results))
         })?;

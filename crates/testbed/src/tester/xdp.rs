@@ -6,7 +6,7 @@ pub(super) mod halves;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Context as _, Result, ensure};
 use sonde_bpf::load_gen::WINDOW;
 use sonde_bpf::{
     AttachMode, BpfError, Expected, FlowHeader, XdpAnalyser, XdpAnalyserConfig, XdpGenerator,
@@ -14,6 +14,7 @@ use sonde_bpf::{
 };
 use sonde_meter::load::{FCS_LEN, HeaderTemplate, LoadError, LossLog};
 use sonde_results::trial::{Direction, Offer};
+use sonde_run::thread::{join_scoped, spawn_scoped};
 use sonde_sys::clock::tai_now;
 use sonde_sys::netns;
 
@@ -108,7 +109,7 @@ impl XdpEngine {
                 .map(|(generator, load)| {
                     let port = &spec.ports[spec.ways[load.way].from];
                     let counted = start_ns + load.schedule.counted_ns();
-                    scope.spawn(move || -> Result<()> {
+                    spawn_scoped(scope, "sonde-tx", move || -> Result<()> {
                         let _preferred = settle_sender(port, loads.len(), counted)?;
                         Ok(generator.run()?)
                     })
@@ -136,12 +137,8 @@ impl XdpEngine {
                 }
                 std::thread::sleep(TICK);
             }
-            let join = |thread: std::thread::ScopedJoinHandle<'_, Result<()>>| {
-                thread.join().map_err(|_| {
-                    anyhow!("a generator's thread failed; please report what it printed")
-                })?
-            };
-            threads.into_iter().map(join).collect::<Result<Vec<()>>>()
+            let ended = threads.into_iter().map(|thread| join_scoped(thread)?);
+            ended.collect::<Result<Vec<()>>>()
         });
         wait_for_late_frames(spec.drain, start_ns, stop, &sources, &mut tracks, progress);
         let directions: Vec<Direction> = tracks

@@ -26,6 +26,7 @@ use super::tls::TlsClient;
 use super::{ExportTotals, OptionsDue, Output};
 use crate::flow::collector_address::CollectorAddress;
 use crate::running::Stop;
+use crate::thread::join;
 
 /// A collector that is connected to.
 pub struct ExportStream {
@@ -161,12 +162,9 @@ impl Output for ExportStream {
         self.shared.stop.store(true, Ordering::Release);
         self.shared.changed.notify_all();
         if let Some(sender) = self.sender.take()
-            && sender.join().is_err()
+            && let Err(panicked) = join(sender)
         {
-            tracing::warn!(
-                "{}: the sending thread failed; please report what it printed",
-                self.name
-            );
+            tracing::warn!("{}: {panicked}", self.name);
         }
         let mut state = self.shared.lock();
         state.backlog.close();

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::AtomicI64;
 
+use anyhow::anyhow;
 use sonde_port::Port;
 use sonde_results::flow::FlowEnd;
 

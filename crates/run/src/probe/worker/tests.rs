@@ -1,5 +1,6 @@
 use std::sync::atomic::AtomicU32;
 
+use anyhow::anyhow;
 use sonde_meter::stamp::{LinkHeader, ReflectorKind, Schedule, SenderConfig};
 use sonde_port::mem::PathModel;
 
