@@ -1,4 +1,4 @@
-//! What is asked of instruments while they run, and one that fails meanwhile.
+//! What is asked of instruments while they run.
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -6,7 +6,6 @@ use std::time::Duration;
 use sonde_lab::{LinkOptions, Topology};
 use sonde_results::flow::FlowRecord;
 use sonde_results::units::SECOND;
-use sonde_run::engine::EngineSettings;
 use sonde_run::flow::settings::{Export, Metering, Selection};
 use sonde_run::flow::{self, IpProtocol};
 use sonde_run::probe::settings::{RunOptions, StreamOptions};
@@ -53,7 +52,7 @@ fn files_rotate_and_intervals_end_when_that_is_asked() {
     let metering = within(&net.probe, || flow::start(metered, &Context::default())).unwrap();
     for rotated in [false, true] {
         // Nobody answers: ICMP is of another protocol, and each run is one flow, one way.
-        let settings = probes(EngineSettings::default());
+        let settings = probes();
         let (_, probing) =
             within(&net.probe, || probe::start(settings, &Context::default())).unwrap();
         all(&probing);
@@ -101,32 +100,7 @@ fn files_rotate_and_intervals_end_when_that_is_asked() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-/// One instrument that fails after its start says why, and takes no other with it.
-#[test]
-fn one_fails_and_the_others_go_on() {
-    if sonde_lab::skip("one_fails_and_the_others_go_on") {
-        return;
-    }
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let net = Topology::pair("fails", &LinkOptions::default()).unwrap();
-    let (_, probing) =
-        within(&net.probe, || probe::start(probes(EngineSettings::default()), &Context::default()))
-            .unwrap();
-    // Its thread finds out that there is no such processor.
-    let nowhere = EngineSettings { cpu: Some(100_000), ..EngineSettings::default() };
-    let (_, failing) =
-        within(&net.probe, || probe::start(probes(nowhere), &Context::default())).unwrap();
-    all(&failing);
-    let ended = failing.join();
-    let failure = format!("{:#}", ended.failure.unwrap());
-    assert!(failure.contains("processor 100000"), "{failure}");
-    all(&probing);
-    let ended = probing.join();
-    assert!(ended.failure.is_none(), "{ended:?}");
-    assert_eq!(ended.counters["sender_sent"], PROBES);
-}
-
-fn probes(engine: EngineSettings) -> probe::Settings {
+fn probes() -> probe::Settings {
     probe::Settings {
         targets: vec![TargetEntry::of("10.1.0.2")],
         stream: StreamOptions {
@@ -135,7 +109,6 @@ fn probes(engine: EngineSettings) -> probe::Settings {
             ..StreamOptions::default()
         },
         run: RunOptions { timeout: Some(SECOND / 10), ..RunOptions::default() },
-        engine,
         ..probe::Settings::default()
     }
 }
