@@ -99,13 +99,14 @@ fn serve(args: &ServeArgs) -> Result<Exit, Failure> {
     let context = signals::confined_context(Vec::new())?;
     let (about, serving) = agent::start(args.settings(), &context)?;
     if about.ends_soon {
-        errln!(
-            "sonde: {} is out of date within a month; 'sonde agent cert --renew' where it was made",
+        sonde_errln!(
+            WARN,
+            "{} is out of date within a month; 'sonde agent cert --renew' where it was made",
             args.cert.display()
         );
     }
     // Whoever waits for this line may rely on all of it.
-    errln!("sonde: agent at {}, until Ctrl-C", about.address);
+    sonde_errln!(INFO, "agent at {}, until Ctrl-C", about.address);
     Exit::of(serving.last().1)
 }
 

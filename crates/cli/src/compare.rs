@@ -70,7 +70,7 @@ pub fn run(args: &CompareArgs) -> Result<Exit, Failure> {
         let page = Page { name: file, bytes: svg::render(&chart, true).into_bytes() };
         let folder = path.parent().map(PathBuf::from).unwrap_or_default();
         if let Err(error) = save(&folder, &[page]) {
-            errln!("sonde: {error:#}; choose another --figure");
+            sonde_errln!(ERROR, "{error:#}; choose another --figure");
             exit = Exit::NotSaved;
         }
     }

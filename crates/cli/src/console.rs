@@ -8,16 +8,29 @@ use std::fmt::Arguments;
 use std::io::{self, ErrorKind, IsTerminal as _, Write};
 use std::sync::OnceLock;
 
+use crate::log::{self, Level};
+
 /// Writes a line to standard output.
 #[macro_export]
 macro_rules! outln {
     ($($arg:tt)*) => { $crate::console::line(::std::format_args!($($arg)*)) };
 }
 
-/// Writes a line to standard error.
+/// Writes a message to standard error: its text as it is, or an object with `--log-format json`.
+/// The level comes first: `errln!(WARN, "...")`.
 #[macro_export]
 macro_rules! errln {
-    ($($arg:tt)*) => { $crate::console::error_line(::std::format_args!($($arg)*)) };
+    ($level:ident, $($arg:tt)*) => {
+        $crate::console::message("", $crate::log::Level::$level, ::std::module_path!(), &::std::format!($($arg)*))
+    };
+}
+
+/// The same, with "sonde: " before the text; an object has no lead.
+#[macro_export]
+macro_rules! sonde_errln {
+    ($level:ident, $($arg:tt)*) => {
+        $crate::console::message($crate::log::LEAD, $crate::log::Level::$level, ::std::module_path!(), &::std::format!($($arg)*))
+    };
 }
 
 /// See [`outln!`].
@@ -26,8 +39,8 @@ pub fn line(text: Arguments<'_>) {
 }
 
 /// See [`errln!`]. A failure cannot be reported anywhere.
-pub fn error_line(text: Arguments<'_>) {
-    let _ = io::stderr().write_all(format!("{text}\n").as_bytes());
+pub fn message(lead: &str, level: Level, module: &str, text: &str) {
+    let _ = log::write(lead, level, module, text);
 }
 
 /// Whether a capture can come by standard input, where `sources` name it.

@@ -5,7 +5,7 @@ pub mod args;
 mod verify_args;
 mod view;
 
-use std::io::{IsTerminal as _, Write as _, stderr, stdout};
+use std::io::{IsTerminal as _, stdout};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -19,6 +19,7 @@ use self::args::{FlowArgs, FlowCommand, Instead};
 use self::verify_args::VerifyArgs;
 use self::view::FlowSnapshot;
 use crate::exit::{Exit, Failure};
+use crate::log::{self, Level};
 use crate::output::live::InPlace;
 use crate::output::run_file::{self, SaveSoFar};
 use crate::output::style::{Style, terminal_size};
@@ -116,7 +117,7 @@ fn watch(metering: &FlowMetering, args: &FlowArgs, live: bool) {
             }
         } else if lines {
             let line = picture(&status, &before, spans, view::line);
-            lines = writeln!(stderr(), "{line}").is_ok();
+            lines = log::write("", Level::INFO, module_path!(), &line).is_ok();
         }
         before = status;
     }
@@ -179,7 +180,7 @@ fn finish(run: FlowRun, args: &FlowArgs, interrupted: bool) -> Result<Exit, Fail
     }
     print(&run, args);
     for what in &unsaved {
-        errln!("not saved: {what}");
+        errln!(ERROR, "not saved: {what}");
     }
     let packets: u64 = run.protocols.iter().map(|p| p.packets).sum();
     let lost = run.counters.get("records_lost").copied().unwrap_or(0);
@@ -205,7 +206,7 @@ fn print(run: &FlowRun, args: &FlowArgs) {
     let style = if to_stderr { Style::default() } else { Style::for_stdout() };
     let text = view::summary(run, width, style).join("\n");
     match to_stderr {
-        true => errln!("{text}"),
+        true => errln!(INFO, "{text}"),
         false => outln!("{text}"),
     }
 }

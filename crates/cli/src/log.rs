@@ -1,12 +1,15 @@
-//! What the libraries say while they work, on standard error.
+//! Messages on standard error: those of the libraries, by [`tracing`], and those of the commands,
+//! by [`errln!`](crate::errln).
 
 use std::fmt;
-use std::io;
+use std::io::{self, Write as _};
+use std::sync::OnceLock;
 
 use clap::{Args, ValueEnum};
 use serde_json::json;
 use sonde_sys::clock::unix_now_ns;
-use tracing::{Event, Level, Subscriber};
+pub use tracing::Level;
+use tracing::{Event, Subscriber};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
@@ -27,14 +30,29 @@ pub struct LogArgs {
 /// How messages look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
-    /// A line for people: "sonde: TEXT"
+    /// Text for people; most messages begin with "sonde: "
     Text,
     /// An object for programs, one a line: at_ns, level, module, message
     Json,
 }
 
+/// What most messages begin with, as text.
+pub const LEAD: &str = "sonde: ";
+
+/// Set by [`show`].
+static FORMAT: OnceLock<LogFormat> = OnceLock::new();
+
 /// Shows it from now on.
 pub fn show(args: LogArgs) {
+    let _ = FORMAT.set(args.log_format);
+    if args.log_format == LogFormat::Json {
+        std::panic::set_hook(Box::new(|panic| {
+            let thread = std::thread::current();
+            let text = format!("thread '{}' {panic}", thread.name().unwrap_or("<unnamed>"));
+            // A failure cannot be reported anywhere.
+            let _ = write("", Level::ERROR, "std::panic", &text);
+        }));
+    }
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(if args.verbose { Level::DEBUG } else { Level::INFO })
         .with_writer(io::stderr)
@@ -43,6 +61,33 @@ pub fn show(args: LogArgs) {
         .event_format(Line(args.log_format));
     // Whoever has set another one before shows it there.
     let _ = tracing::subscriber::set_global_default(subscriber.finish());
+}
+
+/// Writes a message of `module`. As text it begins with `lead`; an object has no lead.
+///
+/// # Errors
+/// Standard error cannot be written to.
+pub fn write(lead: &str, level: Level, module: &str, text: &str) -> io::Result<()> {
+    let format = FORMAT.get().copied().unwrap_or(LogFormat::Text);
+    io::stderr().write_all(format.message(lead, level, module, text).as_bytes())
+}
+
+impl LogFormat {
+    /// A message with the end of its line.
+    fn message(self, lead: &str, level: Level, module: &str, text: &str) -> String {
+        match self {
+            LogFormat::Text => format!("{lead}{text}\n"),
+            LogFormat::Json => {
+                let object = json!({
+                    "at_ns": unix_now_ns(),
+                    "level": level.as_str().to_lowercase(),
+                    "module": module,
+                    "message": text,
+                });
+                format!("{object}\n")
+            }
+        }
+    }
 }
 
 struct Line(LogFormat);
@@ -62,18 +107,7 @@ where
         context.field_format().format_fields(Writer::new(&mut message), event)?;
         let message = options::named(&message);
         let about = event.metadata();
-        match self.0 {
-            LogFormat::Text => writeln!(writer, "sonde: {message}"),
-            LogFormat::Json => {
-                let line = json!({
-                    "at_ns": unix_now_ns(),
-                    "level": about.level().as_str().to_lowercase(),
-                    "module": about.target(),
-                    "message": message,
-                });
-                writeln!(writer, "{line}")
-            }
-        }
+        writer.write_str(&self.0.message(LEAD, *about.level(), about.target(), &message))
     }
 }
 
@@ -116,5 +150,23 @@ mod tests {
             (&"warn".into(), &"eth0 is \"gone\"".into())
         );
         assert!(line["at_ns"].as_i64().unwrap() > 0);
+    }
+
+    #[test]
+    fn several_lines_are_one_object() {
+        let of = |format: LogFormat| format.message("", Level::INFO, "m", "a\n  b");
+        assert_eq!(of(LogFormat::Text), "a\n  b\n");
+        let object = of(LogFormat::Json);
+        assert_eq!(object.find('\n'), Some(object.len() - 1));
+        let object: serde_json::Value = serde_json::from_str(&object).unwrap();
+        assert_eq!((&object["module"], &object["message"]), (&"m".into(), &"a\n  b".into()));
+    }
+
+    #[test]
+    fn an_object_has_no_lead() {
+        let of = |format: LogFormat| format.message(LEAD, Level::ERROR, "m", "no way");
+        assert_eq!(of(LogFormat::Text), "sonde: no way\n");
+        let object: serde_json::Value = serde_json::from_str(&of(LogFormat::Json)).unwrap();
+        assert_eq!((&object["level"], &object["message"]), (&"error".into(), &"no way".into()));
     }
 }

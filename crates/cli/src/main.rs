@@ -7,8 +7,8 @@ use clap::{CommandFactory as _, Parser as _};
 use sonde_cli::args::{Cli, Command};
 use sonde_cli::exit::{Exit, Failure};
 use sonde_cli::{
-    agent, bench, compare, console, demo, doctor, errln, flow, lab, log, manual, options, otg,
-    probe, reflect, report, rtt, schema, traffic,
+    agent, bench, compare, console, demo, doctor, flow, lab, log, manual, options, otg, probe,
+    reflect, report, rtt, schema, sonde_errln, traffic,
 };
 
 /// The state of thousands of streams lies in a few large allocations.
@@ -22,15 +22,16 @@ fn main() -> ExitCode {
     match dispatch(asked.command) {
         Ok(exit) => match console::failure() {
             Some(error) => {
-                errln!(
-                    "sonde: cannot write to standard output: {error}; what was printed is not whole"
+                sonde_errln!(
+                    ERROR,
+                    "cannot write to standard output: {error}; what was printed is not whole"
                 );
                 exit.unless_saved().into()
             }
             None => exit.into(),
         },
         Err(failure) => {
-            errln!("sonde: {}", failure.message());
+            sonde_errln!(ERROR, "{}", failure.message());
             failure.code()
         }
     }

@@ -47,7 +47,7 @@ pub struct OtgArgs {
 pub fn run(args: &OtgArgs) -> Result<Exit, Failure> {
     let context = signals::confined_context(Vec::new())?;
     let (about, serving) = otg::start(args.settings(), &context)?;
-    errln!("sonde: Open Traffic Generator at {}, until Ctrl-C", about.url);
+    sonde_errln!(INFO, "Open Traffic Generator at {}, until Ctrl-C", about.url);
     Exit::of(serving.last().1)
 }
 

@@ -85,7 +85,7 @@ pub fn follow(
             stopping = true;
             if stderr().is_terminal() {
                 let timeout = format_ns(timeout as f64);
-                errln!("late replies are awaited for {timeout}; Ctrl-C again ends at once");
+                errln!(INFO, "late replies are awaited for {timeout}; Ctrl-C again ends at once");
             }
         }
     }
@@ -188,13 +188,13 @@ impl Printing {
         }
         self.writers.flush();
         for report in self.writers.take_reports() {
-            errln!("{}", options::named(&report));
+            errln!(WARN, "{}", options::named(&report));
         }
     }
 
     fn take(&mut self, event: &Event, screen: &Screen) {
         if let Some(text) = self.collected.add(event) {
-            errln!("{}", options::named(&text));
+            errln!(WARN, "{}", options::named(&text));
         }
         match event {
             Event::Record(record) => {
@@ -316,18 +316,18 @@ fn report(output: &ProbeOutputArgs, run: &Run, finished: &Finished) -> Result<Ex
             }
         }
         match to_stderr {
-            true => errln!("{}", text.trim_end()),
+            true => errln!(INFO, "{}", text.trim_end()),
             false => console::print(&text),
         }
     }
     for (name, why) in finished.left_out.iter().take(FEW_LEFT_OUT) {
-        errln!("not measured: {name}: {}", options::named(why));
+        errln!(WARN, "not measured: {name}: {}", options::named(why));
     }
     if finished.left_out.len() > FEW_LEFT_OUT {
-        errln!("not measured: {} more targets", finished.left_out.len() - FEW_LEFT_OUT);
+        errln!(WARN, "not measured: {} more targets", finished.left_out.len() - FEW_LEFT_OUT);
     }
     for what in &finished.unsaved {
-        errln!("not saved: {what}");
+        errln!(ERROR, "not saved: {what}");
     }
     // Also a stream that nothing could be sent on, for want of a next hop, had no reply.
     let unanswered =
@@ -374,7 +374,7 @@ impl Screen {
 
     fn line(&self, text: &str) {
         match self.to_stderr {
-            true => errln!("{text}"),
+            true => errln!(INFO, "{text}"),
             false => outln!("{text}"),
         }
     }

@@ -21,7 +21,7 @@ fn print(record: &ReflectorReport, json: bool) {
     if json {
         match serde_json::to_string(record) {
             Ok(line) => outln!("{line}"),
-            Err(error) => errln!("sonde: a record cannot be printed: {error}"),
+            Err(error) => sonde_errln!(ERROR, "a record cannot be printed: {error}"),
         }
         return;
     }

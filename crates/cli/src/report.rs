@@ -43,7 +43,7 @@ pub fn run(args: &ReportArgs) -> Result<Exit, Failure> {
             print(&lines)
         }
         Err(error) => {
-            errln!("sonde: {error:#}; free space or choose another folder with --out");
+            sonde_errln!(ERROR, "{error:#}; free space or choose another folder with --out");
             Ok(Exit::NotSaved)
         }
     }

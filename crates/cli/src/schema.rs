@@ -96,7 +96,10 @@ Example:
 #[cfg(test)]
 mod tests {
     use serde::Serialize;
-    use serde_json::to_value;
+    use serde::de::DeserializeOwned;
+    use serde_json::{Value, json, to_value};
+    use sonde_testbed::expand::expand;
+    use sonde_testbed::plan::TomlText;
 
     use super::*;
 
@@ -115,6 +118,104 @@ mod tests {
         has_every_key(SettingsKind::Rtt, &rtt::Settings::default());
         has_every_key(SettingsKind::Flow, &flow::Settings::default());
         has_every_key(SettingsKind::Gen, &traffic::Settings::default());
+    }
+
+    fn fixture(name: &str) -> Value {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../results/tests/fixtures/1/");
+        let text = std::fs::read_to_string(format!("{folder}{name}")).expect(name);
+        serde_json::from_str(&text).expect(name)
+    }
+
+    fn list(value: Option<&Value>) -> &[Value] {
+        match value {
+            Some(Value::Array(list)) => list,
+            Some(one) => std::slice::from_ref(one),
+            None => &[],
+        }
+    }
+
+    /// Whether settings that `old` allows are allowed by `new`, which may allow more.
+    fn allows(new: &Value, old: &Value, path: &str) -> Result<(), String> {
+        let (Value::Object(new_keys), Value::Object(old_keys)) = (new, old) else {
+            return if new == old { Ok(()) } else { Err(format!("{path}: {new}, was {old}")) };
+        };
+        for (key, old) in old_keys {
+            let path = format!("{path}.{key}");
+            let new = new_keys.get(key);
+            let one_allows = |old| list(new).iter().any(|new| allows(new, old, &path).is_ok());
+            let wider = match key.as_str() {
+                "title" | "description" | "required" => true,
+                "properties" | "$defs" => {
+                    for (name, old) in old.as_object().into_iter().flatten() {
+                        let path = format!("{path}.{name}");
+                        let new = new.and_then(|table| table.get(name));
+                        allows(new.ok_or_else(|| format!("{path} is gone"))?, old, &path)?;
+                    }
+                    true
+                }
+                "oneOf" | "anyOf" => list(Some(old)).iter().all(one_allows),
+                "enum" | "type" => list(Some(old)).iter().all(|old| list(new).contains(old)),
+                "minimum" => new.is_none_or(|new| new.as_f64() <= old.as_f64()),
+                "maximum" => new.is_none_or(|new| new.as_f64() >= old.as_f64()),
+                _ => {
+                    allows(new.unwrap_or(&Value::Null), old, &path)?;
+                    true
+                }
+            };
+            if !wider {
+                return Err(format!("{path}: {new:?}, was {old}"));
+            }
+        }
+        let (now, before) = (list(new_keys.get("required")), list(old_keys.get("required")));
+        match now.iter().find(|name| !before.contains(name)) {
+            Some(name) => Err(format!("{path} must have {name}")),
+            None => Ok(()),
+        }
+    }
+
+    /// The settings that layout 1 allowed are still allowed.
+    #[test]
+    fn schemas_of_settings_of_layout_1_are_kept() {
+        for kind in SettingsKind::value_variants() {
+            let name = kind.to_possible_value().unwrap().get_name().to_owned();
+            let old = fixture(&format!("{name}.settings.schema.json"));
+            allows(&of_settings(*kind), &old, &name).unwrap();
+        }
+    }
+
+    #[test]
+    fn settings_in_run_files_of_layout_1_are_read() {
+        fn read<T: DeserializeOwned>(name: &str) {
+            let settings = fixture(name)["config"]["settings"].take();
+            serde_json::from_value::<T>(settings).unwrap_or_else(|e| panic!("{name}: {e}"));
+        }
+        read::<probe::Settings>("probe.json");
+        read::<rtt::Settings>("rtt.json");
+        read::<flow::Settings>("flow.json");
+        let plan = fixture("bench.json")["config"]["plan"].take();
+        let text = plan.as_str().unwrap().to_owned();
+        expand(&TomlText { file: "bench.json".into(), text }).unwrap();
+    }
+
+    #[test]
+    fn a_schema_that_allows_less_is_found() {
+        let old = json!({
+            "properties": {"a": {"type": ["string", "null"]}, "b": {"enum": [1, 2]}},
+            "required": ["b"],
+        });
+        for (new, is_allowed) in [
+            (old.clone(), true),
+            (
+                json!({"properties": {"a": {"type": ["string", "null"]}, "b": {"enum": [1, 2, 3]}, "c": {}}}),
+                true,
+            ),
+            (json!({"properties": {"a": {"type": "string"}, "b": {"enum": [1, 2]}}}), false),
+            (json!({"properties": {"a": {"type": ["string", "null"]}, "b": {"enum": [1]}}}), false),
+            (json!({"properties": {"a": {"type": ["string", "null"]}}}), false),
+            (json!({"properties": old["properties"], "required": ["a"]}), false),
+        ] {
+            assert_eq!(allows(&new, &old, "x").is_ok(), is_allowed, "{new}");
+        }
     }
 
     #[test]

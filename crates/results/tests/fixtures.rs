@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use sonde_results::flow::FlowRecord;
 use sonde_results::rtt::{RttFlow, RttGroup, RttSample};
+use sonde_results::rtt_run::RttPoint;
 use sonde_results::{BenchRun, FlowRun, Interval, RttRun, Run};
 
 fn text(name: &str) -> String {
@@ -80,6 +81,8 @@ fn lines_of_layout_1_are_read() {
     let samples: Vec<RttSample> = all(&of("1/rtt.jsonl", "sample"));
     let flows: Vec<RttFlow> = all(&of("1/rtt.jsonl", "flow"));
     assert!(!groups.is_empty() && !samples.is_empty() && !flows.is_empty());
+    let points: Vec<RttPoint> = all(&of("1/rtt_points.jsonl", "point"));
+    assert!(points.iter().all(|point| !point.name.is_empty() && !point.how.is_empty()));
     for line in text("1/flow.jsonl").lines() {
         reads::<FlowRecord>(line, "flow.jsonl");
     }

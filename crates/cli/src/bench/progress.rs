@@ -9,6 +9,8 @@ use sonde_results::trial::Trial;
 use sonde_results::units::{format_count, format_elapsed, format_ns, format_share};
 use sonde_testbed::execution::{Event, Under};
 
+use crate::console;
+use crate::log::{LEAD, Level};
 use crate::options;
 use crate::output::style::{Style, Tone};
 
@@ -60,20 +62,19 @@ impl ProgressPrinter {
     pub fn note(&mut self, text: &str) {
         if self.how != How::Quiet {
             self.report_failed(false);
-            self.say(text);
+            self.say("", Level::INFO, text);
         }
     }
 
-    fn say(&self, text: &str) {
+    fn say(&self, lead: &str, level: Level, text: &str) {
         self.clear();
-        // A terminal that went away is no reason to stop measuring.
-        let _ = writeln!(stderr(), "{text}");
+        console::message(lead, level, module_path!(), text);
     }
 
     /// One line for an offer, however often it was tried.
     fn report_failed(&mut self, then_valid: bool) {
         let Some(failed) = self.failed.take().filter(|_| self.how != How::Quiet) else { return };
-        self.say(&failed.line(then_valid));
+        self.say("", Level::WARN, &failed.line(then_valid));
     }
 
     fn line(&self, m: &Measurement, resumed: bool) -> String {
@@ -130,7 +131,7 @@ impl ProgressPrinter {
     /// Something that went wrong.
     pub fn error(&mut self, text: &str) {
         self.report_failed(false);
-        self.say(&format!("sonde: {}", options::named(text)));
+        self.say(LEAD, Level::ERROR, &options::named(text));
     }
 
     fn measurement(&mut self, m: &Measurement, resumed: bool) -> Result<()> {

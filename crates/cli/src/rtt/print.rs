@@ -111,7 +111,7 @@ impl Printing {
         if let Some(records) = &mut self.records {
             records.sink.flush();
             if let Some(report) = records.sink.take_report() {
-                errln!("{report}");
+                errln!(WARN, "{report}");
             }
         }
         let mut saving = std::mem::take(&mut self.saving);
@@ -151,7 +151,7 @@ impl Printing {
         }
         self.print_summary(&run);
         for what in &unsaved {
-            errln!("not saved: {what}");
+            errln!(ERROR, "not saved: {what}");
         }
         exit(&run.coverage, unsaved.is_empty(), interrupted)
     }
@@ -166,7 +166,7 @@ impl Printing {
         } else {
             let RttRun { points, coverage, caveats, .. } = run;
             let lines = view::footer(points, coverage, *caveats, width, Style::default());
-            lines.iter().for_each(|line| errln!("{line}"));
+            errln!(INFO, "{}", lines.join("\n"));
         }
     }
 }

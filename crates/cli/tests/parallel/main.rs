@@ -6,6 +6,7 @@ mod flow_cli;
 mod flow_collectors;
 mod lab;
 mod load;
+mod messages;
 mod otg_cli;
 #[path = "../support/process.rs"]
 #[expect(dead_code, reason = "the exclusive tests use more of it")]
