@@ -21,7 +21,12 @@ macro_rules! outln {
 #[macro_export]
 macro_rules! errln {
     ($level:ident, $($arg:tt)*) => {
-        $crate::console::message("", $crate::log::Level::$level, ::std::module_path!(), &::std::format!($($arg)*))
+        $crate::console::message(
+            "",
+            $crate::log::Level::$level,
+            ::std::module_path!(),
+            &::std::format!($($arg)*),
+        )
     };
 }
 
@@ -29,7 +34,12 @@ macro_rules! errln {
 #[macro_export]
 macro_rules! sonde_errln {
     ($level:ident, $($arg:tt)*) => {
-        $crate::console::message($crate::log::LEAD, $crate::log::Level::$level, ::std::module_path!(), &::std::format!($($arg)*))
+        $crate::console::message(
+            $crate::log::LEAD,
+            $crate::log::Level::$level,
+            ::std::module_path!(),
+            &::std::format!($($arg)*),
+        )
     };
 }
 
