@@ -5,8 +5,13 @@
 //! here; `main` turns it into the exit code.
 
 use std::fmt::Arguments;
+use std::fs::File;
 use std::io::{self, ErrorKind, IsTerminal as _, Write};
+use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use sonde_sys::syscall::poll_one;
 
 use crate::log::{self, Level};
 
@@ -99,11 +104,10 @@ impl Write for RememberingStdout {
     }
 
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if FAILURE.get().is_none() {
-            let mut stdout = io::stdout().lock();
-            if let Err(e) = stdout.write_all(bytes).and_then(|()| stdout.flush()) {
-                let _ = FAILURE.set(e);
-            }
+        if FAILURE.get().is_none()
+            && let Err(e) = InterruptibleStdout.write_all(bytes)
+        {
+            let _ = FAILURE.set(e);
         }
         Ok(())
     }
@@ -112,6 +116,39 @@ impl Write for RememberingStdout {
         Ok(())
     }
 }
+
+/// Standard output, unbuffered. It waits for a reader that has stopped reading, but no longer than
+/// until [`hurry`].
+#[derive(Debug)]
+pub struct InterruptibleStdout;
+
+impl Write for InterruptibleStdout {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // One writer at a time.
+        let stdout = io::stdout().lock();
+        let mut file = File::from(stdout.as_fd().try_clone_to_owned()?);
+        while poll_one(file.as_raw_fd(), libc::POLLOUT, LOOK_NS)? == 0 {
+            if HURRIED.load(Ordering::Relaxed) {
+                return Err(io::Error::new(ErrorKind::TimedOut, "its reader has stopped reading"));
+            }
+        }
+        // So much a pipe that is ready takes without waiting.
+        file.write(&bytes[..bytes.len().min(libc::PIPE_BUF)])
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// From now on nobody waits for whoever reads standard output.
+pub fn hurry() {
+    HURRIED.store(true, Ordering::Relaxed);
+}
+
+static HURRIED: AtomicBool = AtomicBool::new(false);
+/// How often a writer that waits looks whether it still may.
+const LOOK_NS: i64 = 100_000_000;
 
 /// The first write to standard output that failed.
 static FAILURE: OnceLock<io::Error> = OnceLock::new();

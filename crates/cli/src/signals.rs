@@ -9,6 +9,8 @@ use signal_hook::iterator::Signals;
 use sonde_run::confined::give_up;
 use sonde_run::running::{Context, Invocation, Stop};
 
+use crate::console::{self, InterruptibleStdout};
+
 /// From now on they no longer kill the process, so that it can finish in order: the first asks
 /// for the end, a second one for an end that waits for nothing. A hang-up that the starter has
 /// the process ignore (nohup) stays ignored.
@@ -24,7 +26,12 @@ pub fn stop() -> Result<Stop> {
     let asked = stop.clone();
     std::thread::Builder::new().name("sonde-signals".into()).spawn(move || {
         for (before, _) in signals.forever().enumerate() {
-            if before == 0 { asked.ask() } else { asked.hurry() }
+            if before == 0 {
+                asked.ask();
+            } else {
+                console::hurry();
+                asked.hurry();
+            }
         }
     })?;
     Ok(stop)
@@ -35,7 +42,7 @@ pub fn stop() -> Result<Stop> {
 /// # Errors
 /// As [`stop`].
 pub fn context() -> Result<Context> {
-    let stdout = || Box::new(std::io::stdout()) as Box<dyn Write + Send>;
+    let stdout = || Box::new(InterruptibleStdout) as Box<dyn Write + Send>;
     Ok(Context { stop: stop()?, stdout: Some(stdout), when_open: None, invocation: invocation() })
 }
 

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use rtrb::{Consumer, Producer, RingBuffer};
 use serde::Serialize;
 use sonde_meter::Instrument;
@@ -316,7 +316,9 @@ impl Worker {
             let mut housekeeping = port.now();
             let mut serve = || -> Result<()> {
                 if let Some(cpu) = cpu {
-                    schedule::pin_to_cpu(cpu)?;
+                    schedule::pin_to_cpu(cpu).with_context(|| {
+                        format!("`cpu`: cannot run on processor {cpu}; 'lscpu -e' lists them")
+                    })?;
                 }
                 while !stopped.load(Ordering::Relaxed) {
                     let turn = pump::turn(port, &mut reflector)?;

@@ -1,7 +1,7 @@
 //! What becomes of samples, flows and groups on the command line: printed as they come, and
 //! saved at the end.
 
-use std::io::{Write, stdout};
+use std::io::Write;
 use std::path::PathBuf;
 
 use sonde_results::rtt::Coverage;
@@ -13,6 +13,7 @@ use sonde_run::sink::Sink;
 
 use super::args::{Format, Prints};
 use super::view;
+use crate::console::InterruptibleStdout;
 use crate::exit::Exit;
 use crate::output::run_file::{self, SaveSoFar};
 use crate::output::style::{Style, terminal_size};
@@ -41,7 +42,7 @@ enum Form {
 impl Printing {
     /// `about` as far as it is known at the start.
     pub fn new(about: About, prints: Prints, out: Option<PathBuf>) -> Self {
-        Self::to(stdout(), about, prints, out)
+        Self::to(InterruptibleStdout, about, prints, out)
     }
 
     fn to(

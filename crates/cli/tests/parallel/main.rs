@@ -13,4 +13,5 @@ mod otg_cli;
 mod process;
 mod report_cli;
 mod rtt_cli;
+mod stalled_reader;
 mod traffic;

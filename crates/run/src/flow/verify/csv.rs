@@ -31,14 +31,15 @@ impl TruthReader {
                 path.display()
             ));
         }
-        Ok(TruthReader { lines, start_ns: start_ms * 1_000_000 })
+        Ok(TruthReader { lines, start_ns: start_ms.saturating_mul(1_000_000) })
     }
 
     /// The next flow; `None` at the end of the file.
     pub fn next(&mut self) -> Result<Option<ObservedFlow>> {
         let Some(mut flow) = self.lines.next()? else { return Ok(None) };
+        let moved = |at: i64| at.saturating_add(self.start_ns);
         for span in [&mut flow.forward.span, &mut flow.reverse.span, &mut flow.span] {
-            *span = span.map(|(a, b)| (a + self.start_ns, b + self.start_ns));
+            *span = span.map(|(a, b)| (moved(a), moved(b)));
         }
         Ok(Some(flow))
     }

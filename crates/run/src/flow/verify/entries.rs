@@ -59,8 +59,9 @@ impl Sum {
     }
 
     pub fn add(&mut self, other: &Sum) {
-        self.packets += other.packets;
-        self.bytes += other.bytes;
+        // Whoever exports may claim any count.
+        self.packets = self.packets.saturating_add(other.packets);
+        self.bytes = self.bytes.saturating_add(other.bytes);
         self.span = match (self.span, other.span) {
             (Some(a), Some(b)) => Some(join(a, b)),
             (a, b) => a.or(b),
@@ -403,6 +404,13 @@ const _: () = assert!(size_of::<Packed>() <= 136);
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn counts_that_no_flow_can_have_are_no_panic() {
+        let mut sum = Sum { packets: u64::MAX, bytes: u64::MAX, span: None };
+        sum.add(&Sum { packets: 1, bytes: 1, span: Some((1, 2)) });
+        assert_eq!((sum.packets, sum.bytes, sum.span), (u64::MAX, u64::MAX, Some((1, 2))));
+    }
 
     fn span() -> impl Strategy<Value = Option<(i64, i64)>> {
         prop_oneof![

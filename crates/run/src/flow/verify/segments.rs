@@ -19,8 +19,9 @@ pub(super) struct Segment {
 impl Segment {
     fn add(&mut self, which: usize, flows: u64, packets: u64, bytes: u64) {
         self.flows[which] += flows;
-        self.packets[which] += packets;
-        self.bytes[which] += bytes;
+        // Whoever exports may claim any count.
+        self.packets[which] = self.packets[which].saturating_add(packets);
+        self.bytes[which] = self.bytes[which].saturating_add(bytes);
     }
 
     /// |exported - truth| / truth, of flows, packets and bytes.

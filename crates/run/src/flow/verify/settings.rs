@@ -126,6 +126,9 @@ impl Settings {
         if !(0.0..=1.0).contains(&self.tolerance) {
             return Err(SettingsError::new("tolerance", "0 to 1"));
         }
+        if !(0..=YEAR_2100).contains(&self.truth_start) {
+            return Err(SettingsError::new("truth_start", "ms since 1970, 0 to 4102444800000"));
+        }
         if self.show > MOST_SHOWN {
             return Err(SettingsError::new("show", format!("at most {MOST_SHOWN}")));
         }
@@ -178,6 +181,8 @@ impl FromStr for Listen {
     }
 }
 
+/// ms since 1970 UTC.
+const YEAR_2100: i64 = 4_102_444_800_000;
 /// Examples of each kind, at most.
 const MOST_SHOWN: u16 = 10_000;
 

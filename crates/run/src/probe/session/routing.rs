@@ -108,10 +108,7 @@ impl Routing {
                     if matches!(error, RouteError::Source(_)) {
                         *found_at = Err(NotSent::NoAddress);
                     }
-                    alike.add(
-                        &error.to_string().replace(&destination.to_string(), "it"),
-                        destination.to_string(),
-                    );
+                    alike.add(&alike_for_all(&error, destination), destination.to_string());
                 }
             }
         }
@@ -257,6 +254,13 @@ fn way_to(
         (Ok(route), Some(name)) if name == route.interface || name == route.lower => Ok(route),
         (_, Some(name)) => routes.lookup_by(address, source, Some(interface_index(name)?)),
     }
+}
+
+/// The message of `error` without `destination`, so that targets with the same trouble share a line.
+fn alike_for_all(error: &RouteError, destination: IpAddr) -> String {
+    let address = destination.to_string();
+    let text = error.to_string().replace(&format!("get {address}"), "get ADDRESS");
+    text.replace(&address, "it")
 }
 
 pub fn way(hop: &NextHop) -> NextHopLink {
