@@ -369,7 +369,8 @@ impl Reflector {
         sequence: u32,
     ) {
         let mut reply = QueuedReply {
-            since: now,
+            // A request may have come after this turn read the clock: T3 is not before T2.
+            since: now.max(stamp.at),
             source: SocketAddr::new(found.destination, found.destination_port),
             destination: SocketAddr::new(found.source, found.source_port),
             udp_offset: 0,

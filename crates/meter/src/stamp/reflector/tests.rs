@@ -331,6 +331,20 @@ fn rfc8762_4_6_short_requests_get_the_base_packet() {
     }
 }
 
+/// A turn reads the clock, and then receives: a request may carry a later stamp than that.
+#[test]
+fn t3_of_a_short_request_is_not_before_its_t2() {
+    let mut reflector = stateful();
+    let mut bytes = frame(SENDER, US, &[], &request(3, 0, &[])[..SENDER_MIN]);
+    assert_eq!(reflector.input(&mut bytes, kernel(5_000), time(3_000)), Verdict::Release);
+    let mut out = [0; 200];
+    let sent = reflector.poll_transmit(time(3_000), &mut out).unwrap();
+    let base = ReflectorPacket::new_checked(&out[42..sent.len]).unwrap();
+    let repr = ReflectorRepr::parse(&base);
+    assert_eq!(repr.receive_timestamp, time(5_000).to_ntp(37 * SECOND).0);
+    assert_eq!(repr.timestamp, repr.receive_timestamp);
+}
+
 /// RFC 8762, section 4.6: padding where STAMP has its session identifier is none.
 #[test]
 fn rfc8762_4_6_random_padding_of_short_requests_begins_no_sessions() {
