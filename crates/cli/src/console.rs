@@ -8,9 +8,9 @@ use std::fmt::Arguments;
 use std::fs::File;
 use std::io::{self, ErrorKind, IsTerminal as _, Write};
 use std::os::fd::{AsFd as _, AsRawFd as _};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
+use sonde_run::running::Stop;
 use sonde_sys::syscall::poll_one;
 
 use crate::log::{self, Level};
@@ -117,23 +117,34 @@ impl Write for RememberingStdout {
     }
 }
 
-/// Standard output, unbuffered. It waits for a reader that has stopped reading, but no longer than
-/// until [`hurry`].
+/// Standard output, unbuffered. It waits for a reader that has stopped reading until
+/// [an end that waits for nothing](Stop::is_urgent) is asked for.
 #[derive(Debug)]
 pub struct InterruptibleStdout;
 
 impl Write for InterruptibleStdout {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // One writer at a time.
-        let stdout = io::stdout().lock();
-        let mut file = File::from(stdout.as_fd().try_clone_to_owned()?);
-        while poll_one(file.as_raw_fd(), libc::POLLOUT, LOOK_NS)? == 0 {
-            if HURRIED.load(Ordering::Relaxed) {
-                return Err(io::Error::new(ErrorKind::TimedOut, "its reader has stopped reading"));
-            }
+        self.write_all(bytes).map(|()| bytes.len())
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        // One writer at a time, so that no text is in the midst of another.
+        let mut file = STDOUT.lock().unwrap_or_else(PoisonError::into_inner);
+        if file.is_none() {
+            *file = Some(File::from(io::stdout().as_fd().try_clone_to_owned()?));
         }
+        let Some(file) = file.as_mut() else { return Ok(()) };
         // So much a pipe that is ready takes without waiting.
-        file.write(&bytes[..bytes.len().min(libc::PIPE_BUF)])
+        for part in bytes.chunks(libc::PIPE_BUF) {
+            while poll_one(file.as_raw_fd(), libc::POLLOUT, LOOK_NS)? == 0 {
+                if STOP.get().is_some_and(Stop::is_urgent) {
+                    let why = "its reader has stopped reading";
+                    return Err(io::Error::new(ErrorKind::TimedOut, why));
+                }
+            }
+            file.write_all(part)?;
+        }
+        Ok(())
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -141,12 +152,15 @@ impl Write for InterruptibleStdout {
     }
 }
 
-/// From now on nobody waits for whoever reads standard output.
-pub fn hurry() {
-    HURRIED.store(true, Ordering::Relaxed);
+/// `stop` ends the wait for whoever reads standard output.
+pub fn wait_until(stop: &Stop) {
+    let _ = STOP.set(stop.clone());
 }
 
-static HURRIED: AtomicBool = AtomicBool::new(false);
+/// Opened by the first who writes.
+static STDOUT: Mutex<Option<File>> = Mutex::new(None);
+/// Signals ask it. `None`: they kill this process.
+static STOP: OnceLock<Stop> = OnceLock::new();
 /// How often a writer that waits looks whether it still may.
 const LOOK_NS: i64 = 100_000_000;
 

@@ -23,15 +23,11 @@ pub fn stop() -> Result<Stop> {
     let wanted = [SIGINT, SIGTERM].into_iter().chain(hang_up);
     let mut signals = Signals::new(wanted).context("cannot catch signals")?;
     let stop = Stop::default();
+    console::wait_until(&stop);
     let asked = stop.clone();
     std::thread::Builder::new().name("sonde-signals".into()).spawn(move || {
         for (before, _) in signals.forever().enumerate() {
-            if before == 0 {
-                asked.ask();
-            } else {
-                console::hurry();
-                asked.hurry();
-            }
+            if before == 0 { asked.ask() } else { asked.hurry() }
         }
     })?;
     Ok(stop)
