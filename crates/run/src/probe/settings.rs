@@ -238,7 +238,7 @@ impl Settings {
 
 impl StreamOptions {
     fn check(&self) -> Result<(), SettingsError> {
-        at_most_a_year("interval", self.interval)?;
+        bounded("interval", self.interval, INTERVAL)?;
         bounded("count", self.count, 1..=u64::MAX)?;
         bounded("size", self.size, LEAST_IPV4..=u16::MAX)?;
         bounded("port", self.port, 1..=u16::MAX)?;
@@ -433,8 +433,8 @@ pub fn parse_record_interval(text: &str) -> Result<i64, String> {
     between(text, RECORD_INTERVAL, "100ms and 24h")
 }
 
-/// Longest interval between probes, ns.
-const YEAR: i64 = 366 * 24 * 3600 * SECOND;
+/// Time between the probes of a stream, ns: so short that sums of times fit 64 bits.
+const INTERVAL: RangeInclusive<i64> = 1..=366 * 24 * 3600 * SECOND;
 /// Tmax, ns.
 const TIMEOUT: RangeInclusive<i64> = 1_000_000..=60 * SECOND;
 /// Length of a record, ns.
@@ -463,16 +463,6 @@ fn between(text: &str, range: RangeInclusive<i64>, bounds: &str) -> Result<i64, 
 }
 
 /// Whether a value, if it is there, is within its range.
-/// So that sums of times stay within 64 bits of nanoseconds.
-fn at_most_a_year(key: &str, value: Option<i64>) -> Result<(), SettingsError> {
-    match value {
-        Some(ns) if !(1..=YEAR).contains(&ns) => {
-            Err(SettingsError::new(key, "must be longer than 0, and at most 366 days (8784h)"))
-        }
-        _ => Ok(()),
-    }
-}
-
 fn bounded<T: PartialOrd + Display>(
     key: &str,
     value: Option<T>,
@@ -527,7 +517,8 @@ mod tests {
 
     #[test]
     fn an_interval_is_so_short_that_sums_of_times_fit() {
-        for (interval, good) in [(0, false), (1, true), (YEAR, true), (YEAR + 1, false)] {
+        let longest = *INTERVAL.end();
+        for (interval, good) in [(0, false), (1, true), (longest, true), (longest + 1, false)] {
             let stream = StreamOptions { interval: Some(interval), ..Default::default() };
             let targets = vec![TargetEntry::of("a")];
             let checked = Settings { targets, stream, ..Default::default() }.check();
