@@ -1,5 +1,5 @@
 //! What other load would disturb: memory, costs, stamps, two processors at once. Each test file has
-//! the processors for itself: see [`common::turn_alone`].
+//! the processors for itself: see [`turn`].
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -9,3 +9,5 @@ mod reflect_speed;
 mod rtt_flood;
 mod rtt_measure;
 mod stamper;
+#[path = "../../../../tests/support/turn.rs"]
+mod turn;

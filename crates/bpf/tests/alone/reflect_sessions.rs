@@ -1,7 +1,8 @@
 //! The kernel reflector's table of sessions under two CPUs at once.
 
 use crate::common::packet::{OUR_PORT, Request};
-use crate::common::{privileged, turn_alone};
+use crate::common::privileged;
+use crate::turn;
 use sonde_bpf::{KernelReflector, KernelReflectorConfig};
 
 const XDP_TX: u32 = 3;
@@ -29,7 +30,7 @@ fn two_cpus_number_the_same_sessions() {
     if !privileged("two_cpus_number_the_same_sessions") {
         return;
     }
-    let _turn = turn_alone();
+    let _turn = turn::alone();
     let request = Request::v4();
     let reflector = KernelReflector::load(&KernelReflectorConfig {
         max_sessions: SESSIONS.into(),

@@ -1,7 +1,8 @@
 //! What one reflected packet costs.
 
 use crate::common::packet::{Request, base};
-use crate::common::{privileged, turn_alone};
+use crate::common::privileged;
+use crate::turn;
 use sonde_bpf::{Cost, KernelReflector, KernelReflectorConfig};
 
 const ROUNDS: usize = 15;
@@ -17,7 +18,7 @@ fn nanoseconds_per_packet() {
     if !privileged("nanoseconds_per_packet") {
         return;
     }
-    let _turn = turn_alone();
+    let _turn = turn::alone();
     let cases = [
         ("stateful, 20,000 sessions, 150 octets", true, 20_000, 150),
         ("stateful, 1 session, 150 octets", true, 1, 150),

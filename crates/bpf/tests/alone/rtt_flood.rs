@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use crate::common::rtt::{A, Segment, echo};
-use crate::common::{RawSocket, eventually, in_namespace, ip, privileged, turn_alone, veth_pair};
+use crate::common::{RawSocket, eventually, in_namespace, ip, privileged, veth_pair};
+use crate::turn;
 use sonde_bpf::{RttConfig, RttEvents, RttHook, RttProgram};
 use sonde_results::rtt::{RttFlow, RttKind, RttSample};
 
@@ -20,7 +21,7 @@ fn memory_stays_flat_and_every_flow_is_accounted_for() {
     if !privileged("memory_stays_flat_and_every_flow_is_accounted_for") {
         return;
     }
-    let _turn = turn_alone();
+    let _turn = turn::alone();
     in_namespace(|| {
         let (a, b) = veth_pair(1500);
         let config = RttConfig { events: RttEvents::All, xdp: false, ..RttConfig::default() };

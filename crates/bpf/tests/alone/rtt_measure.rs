@@ -1,7 +1,8 @@
 //! What packets cost is measured only as stated. There is no figure where the packets were not
 //! seen, tracked or sampled as they should have been.
 
-use crate::common::{privileged, turn_alone};
+use crate::common::privileged;
+use crate::turn;
 use sonde_bpf::{BpfError, RttBench, RttConfig, RttProgram, RttTraffic};
 
 fn bench(traffic: RttTraffic, ipv6: bool, samples: bool) -> Result<(), BpfError> {
@@ -17,7 +18,7 @@ fn each_kind_of_traffic_is_what_it_says() {
     if !privileged("each_kind_of_traffic_is_what_it_says") {
         return;
     }
-    let _turn = turn_alone();
+    let _turn = turn::alone();
     // Each kind without a sample over one IP, and with over the other.
     for (traffic, ipv6) in
         [(RttTraffic::Tcp, false), (RttTraffic::Dns, true), (RttTraffic::QuicShort, false)]
@@ -39,7 +40,7 @@ fn a_table_too_small_gives_no_figure() {
     if !privileged("a_table_too_small_gives_no_figure") {
         return;
     }
-    let _turn = turn_alone();
+    let _turn = turn::alone();
     let config = RttConfig { flows: 64, xdp: false, ..RttConfig::default() };
     let bench = RttBench {
         ipv6: false,

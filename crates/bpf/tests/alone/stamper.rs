@@ -7,9 +7,10 @@ use std::time::Duration;
 use crate::common::packet::{OUR_PORT, Request};
 use crate::common::xsk_socket::XskSocket;
 use crate::common::{
-    RawSocket, eventually, in_namespace, index, ip, privileged, test_name, turn_with_others,
-    veth_pair,
+    RawSocket, eventually, in_namespace, index, ip, privileged, test_name, veth_pair,
+    wait_for_the_kill,
 };
+use crate::turn;
 use libbpf_rs::libbpf_sys as sys;
 use sonde_bpf::StampPoint::{HandedOver, Redirected, Released, TcEgress, TcIngress};
 use sonde_bpf::{AttachMode, BpfError, PacketStamp, StampPoint, Stamper, XskFilter, XskProgram};
@@ -60,7 +61,7 @@ fn a_probe_is_stamped_at_tc_and_when_the_driver_lets_go() {
     if !privileged("a_probe_is_stamped_at_tc_and_when_the_driver_lets_go") {
         return;
     }
-    let _turn = turn_with_others();
+    let _turn = turn::shared();
     for bypass in [false, true] {
         in_namespace(move || {
             let (a, b) = veth_pair(1500);
@@ -93,7 +94,7 @@ fn a_reply_is_stamped_at_tc() {
     if !privileged("a_reply_is_stamped_at_tc") {
         return;
     }
-    let _turn = turn_with_others();
+    let _turn = turn::shared();
     in_namespace(|| {
         let (a, b) = veth_pair(1500);
         let (near, far) = (RawSocket::open(a), RawSocket::open(b));
@@ -118,7 +119,7 @@ fn a_reply_into_an_af_xdp_socket_is_stamped_after_its_own_stamp() {
     if !privileged("a_reply_into_an_af_xdp_socket_is_stamped_after_its_own_stamp") {
         return;
     }
-    let _turn = turn_with_others();
+    let _turn = turn::shared();
     for request in requests() {
         in_namespace(move || {
             let (a, b) = veth_pair(1500);
@@ -153,7 +154,7 @@ fn other_packets_are_not_stamped() {
     if !privileged("other_packets_are_not_stamped") {
         return;
     }
-    let _turn = turn_with_others();
+    let _turn = turn::shared();
     in_namespace(|| {
         let (a, b) = veth_pair(1500);
         let _far = tap(b, 1);
@@ -196,7 +197,7 @@ fn a_full_log_counts_what_it_cannot_hold() {
     if !privileged("a_full_log_counts_what_it_cannot_hold") {
         return;
     }
-    let _turn = turn_with_others();
+    let _turn = turn::shared();
     in_namespace(|| {
         let (a, b) = veth_pair(1500);
         let (near, far) = (RawSocket::open(a), RawSocket::open(b));
@@ -215,7 +216,7 @@ fn bad_settings_are_refused_with_a_reason() {
     if !privileged("bad_settings_are_refused_with_a_reason") {
         return;
     }
-    let _turn = turn_with_others();
+    let _turn = turn::shared();
     in_namespace(|| {
         let (a, _) = veth_pair(1500);
         assert!(matches!(Stamper::attach(a, 0, 1), Err(BpfError::Config(_))));
@@ -247,9 +248,7 @@ fn attached_at_both(ifindex: u32) -> (u32, u32) {
 #[ignore = "started by nothing_stays_attached alone"]
 fn attach_and_wait() {
     let _stamper = Stamper::attach(index("va"), OUR_PORT, 10).unwrap();
-    loop {
-        std::thread::park();
-    }
+    wait_for_the_kill()
 }
 
 #[test]
@@ -257,7 +256,7 @@ fn nothing_stays_attached() {
     if !privileged("nothing_stays_attached") {
         return;
     }
-    let _turn = turn_with_others();
+    let _turn = turn::shared();
     in_namespace(|| {
         let (a, _) = veth_pair(1500);
         // Two live side by side.

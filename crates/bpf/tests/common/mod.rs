@@ -9,7 +9,6 @@ pub mod xsk_socket;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::{Command, Stdio};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 /// Whether eBPF can be tested here; says why not.
@@ -22,18 +21,6 @@ pub fn test_name(module: &str, test: &str) -> String {
     let below = module.split_once("::").map_or("", |(_, below)| below);
     format!("{below}::{test}")
 }
-
-/// Waits until no other test that takes a turn runs, and keeps them waiting.
-pub fn turn_alone() -> RwLockWriteGuard<'static, ()> {
-    TURN.write().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Waits until no test runs that wants to be alone. Others may run.
-pub fn turn_with_others() -> RwLockReadGuard<'static, ()> {
-    TURN.read().unwrap_or_else(PoisonError::into_inner)
-}
-
-static TURN: RwLock<()> = RwLock::new(());
 
 /// Runs `f` on a thread in a network namespace that ends with the thread.
 pub fn in_namespace<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> T {
@@ -88,6 +75,13 @@ pub fn nothing_outlives_the_kill(module: &str, attached: impl Fn() -> bool + Sen
         assert!(came_up, "the child did not attach");
         assert!(eventually(Duration::from_secs(5), || !attached()));
     });
+}
+
+/// What a test `attach_and_wait` does once it is attached.
+pub fn wait_for_the_kill() -> ! {
+    loop {
+        std::thread::park();
+    }
 }
 
 /// Runs `ip`; returns what it prints.

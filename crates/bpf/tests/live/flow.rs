@@ -10,7 +10,7 @@ use crate::common::rtt::{A, B};
 use crate::common::xsk_socket::XskSocket;
 use crate::common::{
     RawSocket, assert_detached, eventually, in_namespace, index, ip, nothing_outlives_the_kill,
-    privileged, veth_pair, xdp_attached,
+    privileged, veth_pair, wait_for_the_kill, xdp_attached,
 };
 use sonde_bpf::flow::LiveFrames;
 use sonde_bpf::{
@@ -349,9 +349,7 @@ fn what_cannot_be_is_refused_with_a_reason() {
 fn attach_and_wait() {
     let mut program = FlowProgram::attach(headers(1, 64, true), &[ethernet(index("vb"))], &BOTH);
     let _ring = program.as_mut().unwrap().0.ring(0).unwrap();
-    loop {
-        std::thread::park();
-    }
+    wait_for_the_kill()
 }
 
 #[test]

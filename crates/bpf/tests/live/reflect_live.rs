@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use crate::common::packet::{OUR_PORT, base};
 use crate::common::{
-    in_namespace, index, ip, nothing_outlives_the_kill, privileged, veth_pair, xdp_attached,
+    in_namespace, index, ip, nothing_outlives_the_kill, privileged, veth_pair, wait_for_the_kill,
+    xdp_attached,
 };
 use sonde_bpf::{AttachMode, KernelReflector, KernelReflectorConfig, XskFilter, XskProgram};
 
@@ -79,9 +80,7 @@ fn an_ordinary_socket_gets_its_replies() {
 #[ignore = "started by nothing_stays_attached_after_kill_9 alone"]
 fn attach_and_wait() {
     let _reflector = attach(AttachMode::Native);
-    loop {
-        std::thread::park();
-    }
+    wait_for_the_kill()
 }
 
 #[test]

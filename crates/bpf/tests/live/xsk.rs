@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::common::xsk_socket::XskSocket;
 use crate::common::{
     RawSocket, assert_detached, eventually, in_namespace, index, nothing_outlives_the_kill,
-    privileged, veth_pair, xdp_attached,
+    privileged, veth_pair, wait_for_the_kill, xdp_attached,
 };
 use sonde_bpf::{AttachMode, BpfError, RxMeta, XskFilter, XskProgram};
 
@@ -202,9 +202,7 @@ fn bad_settings_are_refused_with_a_reason() {
 #[ignore = "started by nothing_stays_attached_after_kill_9 alone"]
 fn attach_and_wait() {
     let _program = XskProgram::attach(index("vb"), &filter(), AttachMode::Native, false).unwrap();
-    loop {
-        std::thread::park();
-    }
+    wait_for_the_kill()
 }
 
 #[test]

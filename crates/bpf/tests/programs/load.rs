@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::common;
-use crate::common::{in_namespace, index, ip, privileged};
+use crate::common::{in_namespace, index, ip, privileged, wait_for_the_kill};
 use sonde_bpf::{
     Expected, FlowHeader, XdpAnalyser, XdpAnalyserConfig, XdpGenerator, XdpGeneratorConfig, XdpPace,
 };
@@ -417,9 +417,7 @@ fn what_cannot_be_sent_is_refused() {
 fn attach_and_wait() {
     let mut analyser = XdpAnalyser::load(&config()).unwrap();
     analyser.attach(index("va"), sonde_bpf::AttachMode::Native).unwrap();
-    loop {
-        std::thread::park();
-    }
+    wait_for_the_kill()
 }
 
 #[test]

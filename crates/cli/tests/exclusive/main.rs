@@ -8,4 +8,5 @@ mod e2e;
 #[path = "../support/process.rs"]
 mod process;
 mod rtt;
+#[path = "../../../../tests/support/turn.rs"]
 mod turn;

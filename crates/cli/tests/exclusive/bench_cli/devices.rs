@@ -7,8 +7,7 @@ use sonde_results::caveat::Caveat;
 use sonde_results::trial::Invalid;
 
 use super::support::{
-    Between, Folder, assert_consistent, assert_nothing_left, fixed, head, router, until,
-    valid_trials,
+    Between, Folder, assert_consistent, fixed, head, router, until, valid_trials,
 };
 
 #[test]
@@ -214,12 +213,7 @@ fn a_reset_of_a_router_is_measured() {
                  trials = 1\n";
     // Seconds at which the tester holds its processors: alone, and with fewer tries.
     let folder = Folder::alone(&router(reset).replace("attempts = 30", "attempts = 4"));
-    let process = folder.start();
-    let pid = process.id();
-    let ended = folder.finish(process);
-    assert_nothing_left(pid);
-    let run = folder.read();
-    assert_consistent(&run);
+    let (ended, run) = folder.whole_run();
     let m = &run.measurements[0];
     // A host that steals from the tester at every try leaves nothing to report.
     let unfit = m.caveats.contains(Caveat::TrialsInvalid);

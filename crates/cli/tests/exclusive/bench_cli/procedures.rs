@@ -6,7 +6,7 @@ use sonde_results::bench::{BenchRun, Finding, Measurement};
 use sonde_results::caveat::Caveat;
 use sonde_results::trial::Trial;
 
-use super::support::{Folder, assert_consistent, assert_nothing_left, router};
+use super::support::{Folder, router};
 
 #[test]
 fn every_procedure_ends_with_the_engine_xdp() {
@@ -50,12 +50,7 @@ fn every_procedure_ends(engine: &str, test: &str) {
         .replace("'5k'", &format!("'{MAX_FPS}'"))
         .replace("attempts = 30", "attempts = 3");
     let folder = Folder::alone(&plan);
-    let process = folder.start();
-    let pid = process.id();
-    let ended = folder.finish(process);
-    assert_nothing_left(pid);
-    let run = folder.read();
-    assert_consistent(&run);
+    let (ended, run) = folder.whole_run();
     let count = PROCEDURES.matches("[[procedure]]").count();
     assert_eq!(run.measurements.len(), count, "{}\n{}", ended.out, ended.err);
     let any = |of: fn(&Measurement) -> bool| run.measurements.iter().any(of);

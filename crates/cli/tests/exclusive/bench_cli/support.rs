@@ -66,6 +66,17 @@ impl Folder {
         self.finish(self.start())
     }
 
+    /// The same in which the process leaves nothing behind, and what it saved is consistent.
+    pub fn whole_run(&self) -> (Ended, BenchRun) {
+        let process = self.start();
+        let pid = process.id();
+        let ended = self.finish(process);
+        assert_nothing_left(pid);
+        let run = self.read();
+        assert_consistent(&run);
+        (ended, run)
+    }
+
     /// Waits for the end of a run of this folder, as long as it tries trial after trial.
     pub fn finish(&self, process: Process) -> Ended {
         let file = self.run().join("trials.jsonl");
