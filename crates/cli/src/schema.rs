@@ -1,7 +1,8 @@
 //! `sonde schema`: JSON schemas of run files and of settings.
 
 use clap::{Args, ValueEnum};
-use sonde_run::{flow, probe, reflect, rtt, schema, traffic};
+use sonde_results::{BenchRun, FlowRun, RttRun, Run, schema};
+use sonde_run::{flow, probe, reflect, rtt, traffic};
 use sonde_testbed::plan::BenchPlan;
 use sonde_testbed::{agent, otg};
 
@@ -66,10 +67,10 @@ pub fn run(args: &SchemaArgs) -> Result<Exit, Failure> {
 
 fn of_run(kind: RunKind) -> serde_json::Value {
     match kind {
-        RunKind::Probe => sonde_results::run::schema(),
-        RunKind::Rtt => sonde_results::rtt_run::schema(),
-        RunKind::Flow => sonde_results::flow_run::schema(),
-        RunKind::Bench => sonde_results::bench::schema(),
+        RunKind::Probe => schema::of::<Run>(),
+        RunKind::Rtt => schema::of::<RttRun>(),
+        RunKind::Flow => schema::of::<FlowRun>(),
+        RunKind::Bench => schema::of::<BenchRun>(),
     }
 }
 

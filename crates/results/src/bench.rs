@@ -227,8 +227,3 @@ impl Measurement {
         !self.finding.failures.is_empty() || self.checks.iter().any(|c| !c.pass && !c.undecided())
     }
 }
-
-/// The JSON schema of run folders, the lists as in one document.
-pub fn schema() -> serde_json::Value {
-    schemars::schema_for!(BenchRun).to_value()
-}

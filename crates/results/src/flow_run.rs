@@ -87,8 +87,3 @@ pub struct FlowRun {
     /// What casts doubt on the run.
     pub caveats: CaveatSet,
 }
-
-/// The JSON schema of these run files.
-pub fn schema() -> serde_json::Value {
-    schemars::schema_for!(FlowRun).to_value()
-}

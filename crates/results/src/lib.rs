@@ -20,6 +20,7 @@ mod rtt_buckets;
 mod rtt_choices;
 pub mod rtt_run;
 pub mod run;
+pub mod schema;
 pub mod stats;
 #[cfg(feature = "testing")]
 pub mod testing;

@@ -62,11 +62,6 @@ pub struct RttRun {
     pub caveats: CaveatSet,
 }
 
-/// The JSON schema of these run files.
-pub fn schema() -> serde_json::Value {
-    schemars::schema_for!(RttRun).to_value()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -106,7 +101,7 @@ mod tests {
         let text = serde_json::to_string(&run).unwrap();
         assert_eq!(serde_json::from_str::<RttRun>(&text).unwrap(), run);
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
-        let (described, written) = (schema(), value.as_object().unwrap());
+        let (described, written) = (crate::schema::of::<RttRun>(), value.as_object().unwrap());
         assert!(described["properties"].as_object().unwrap().keys().eq(written.keys()));
         assert!(text.starts_with(r#"{"schema":1,"version":"0.1.0","instrument":"rtt","#), "{text}");
     }

@@ -102,8 +102,3 @@ pub struct Run {
     /// What casts doubt on the run.
     pub caveats: CaveatSet,
 }
-
-/// The JSON schema of run files.
-pub fn schema() -> serde_json::Value {
-    schemars::schema_for!(Run).to_value()
-}

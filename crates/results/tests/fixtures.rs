@@ -10,7 +10,7 @@ use serde_json::Value;
 use sonde_results::flow::FlowRecord;
 use sonde_results::rtt::{RttFlow, RttGroup, RttSample};
 use sonde_results::rtt_run::RttPoint;
-use sonde_results::{BenchRun, FlowRun, Interval, RttRun, Run};
+use sonde_results::{BenchRun, FlowRun, Interval, RttRun, Run, schema};
 
 fn text(name: &str) -> String {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name);
@@ -92,10 +92,10 @@ fn lines_of_layout_1_are_read() {
 #[test]
 fn schemas_of_layout_1_are_kept() {
     for (name, now) in [
-        ("probe", sonde_results::run::schema()),
-        ("rtt", sonde_results::rtt_run::schema()),
-        ("flow", sonde_results::flow_run::schema()),
-        ("bench", sonde_results::bench::schema()),
+        ("probe", schema::of::<Run>()),
+        ("rtt", schema::of::<RttRun>()),
+        ("flow", schema::of::<FlowRun>()),
+        ("bench", schema::of::<BenchRun>()),
     ] {
         let old: Value = serde_json::from_str(&text(&format!("1/{name}.schema.json"))).unwrap();
         kept(&serde_json::to_value(now).unwrap(), &old, name);

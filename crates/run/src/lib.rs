@@ -21,7 +21,6 @@ pub mod reflect;
 pub mod rtt;
 mod run_clock;
 pub mod running;
-pub mod schema;
 mod secrets;
 pub mod sink;
 pub mod sources;
