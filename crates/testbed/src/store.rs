@@ -2,8 +2,9 @@
 //!
 //! `run.json` holds the run without its trials and measurements, `trials.jsonl` a trial a
 //! line, `measurements.jsonl` a finished measurement a line. A last line that
-//! a kill or a full disk cut short does not count. Readers leave it out, and it is taken off when
-//! the run is taken up again.
+//! a kill or a full disk cut short does not count. Readers warn and leave it out, and it is taken
+//! off when the run is taken up again. Nothing that Sonde does can damage more than that: whatever
+//! else is missing or unreadable is an error.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -124,17 +125,49 @@ impl Store {
 ///
 /// # Errors
 /// A folder without a run; a run of another layout; a damaged line other than a last one that is
-/// cut short.
+/// cut short; trials that are missing.
 pub fn read(folder: &Path) -> Result<BenchRun, RunError> {
-    let mut run = read_findings(folder)?;
-    run.trials = lines(&folder.join(TRIALS))?;
+    Ok(whole_run(folder)?)
+}
+
+fn whole_run(folder: &Path) -> Result<BenchRun> {
+    // Measurements before trials: a run under way adds a measurement after its trials.
+    let mut run = head_and_findings(folder)?;
+    let file = folder.join(TRIALS);
+    run.trials = lines(&file)?;
+    // The writer counts them from 1.
+    for (expected, trial) in (1..).zip(&run.trials) {
+        if trial.number != expected {
+            bail!(
+                "{} line {expected} has trial {} instead of trial {expected}: lines are missing \
+                 or twice there; {ANEW}",
+                file.display(),
+                trial.number
+            );
+        }
+    }
+    for m in &run.measurements {
+        let of_it = |n: u64| {
+            let at = usize::try_from(n).ok()?.checked_sub(1)?;
+            run.trials.get(at).filter(|t| t.measurement == m.id)
+        };
+        if let Some(missing) = m.trials.iter().find(|&&n| of_it(n).is_none()) {
+            bail!(
+                "{} does not have trial {missing}, by which {} was measured ({} lines): it was \
+                 cut short; {ANEW}",
+                file.display(),
+                m.id,
+                run.trials.len()
+            );
+        }
+    }
     Ok(run)
 }
 
 /// The same without its trials, which are most of it.
 ///
 /// # Errors
-/// As [`read`].
+/// As [`read`], but for what is wrong with trials.
 pub fn read_findings(folder: &Path) -> Result<BenchRun, RunError> {
     Ok(head_and_findings(folder)?)
 }
@@ -180,13 +213,21 @@ fn lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>> {
             });
         }
     };
-    let whole = text.iter().rposition(|&b| b == b'\n').map_or(0, |end| end + 1);
-    let parse = |(i, line)| {
+    let mut whole: Vec<&[u8]> = text.split(|&b| b == b'\n').collect();
+    // What follows the last end of a line: nothing, unless the line was cut short.
+    let torn = whole.pop().is_some_and(|rest| !rest.is_empty());
+    if torn {
+        tracing::warn!(
+            "{} line {} was cut short, as by a kill or a full disk: it is left out",
+            path.display(),
+            whole.len() + 1
+        );
+    }
+    let parse = |(i, line): (usize, &[u8])| {
         serde_json::from_slice(line)
             .with_context(|| format!("{} line {} is damaged; {ANEW}", path.display(), i + 1))
     };
-    let split = text[..whole].split(|&b| b == b'\n').enumerate();
-    split.filter(|(_, line)| !line.is_empty()).map(parse).collect()
+    whole.into_iter().enumerate().map(parse).collect()
 }
 
 /// Opens a file to be added to, without a last line that is cut short.
@@ -347,8 +388,66 @@ mod tests {
         let folder = Folder::new("damaged");
         let (mut store, _) = Store::open(&folder.0, head("p")).unwrap();
         store.add_trial(&trial(1)).unwrap();
-        fs::write(folder.0.join(MEASUREMENTS), "{}\nnonsense\n").unwrap();
-        let error = format!("{:#}", read(&folder.0).unwrap_err());
-        assert!(error.contains("line 1 is damaged"), "{error}");
+        store.add_measurement(&Measurement { id: "m".into(), ..Default::default() }).unwrap();
+        drop(store);
+        let whole = |name| fs::read_to_string(folder.0.join(name)).unwrap();
+        let (trials, measurements) = (whole(TRIALS), whole(MEASUREMENTS));
+        for (name, lines, damage) in [
+            (MEASUREMENTS, &measurements, "nonsense\n"),
+            (MEASUREMENTS, &measurements, "{}\n"),
+            (TRIALS, &trials, "\0\0\0\0\n"),
+            (TRIALS, &trials, "\n"),
+            (TRIALS, &trials, &trials[..trials.len() / 2].replace('\n', "")),
+        ] {
+            for (text, line) in [
+                // A damaged last line that has its end was not cut short.
+                (format!("{lines}{}\n", damage.trim_end_matches('\n')), 2),
+                (format!("{}\n{lines}", damage.trim_end_matches('\n')), 1),
+            ] {
+                fs::write(folder.0.join(name), text).unwrap();
+                let wanted = format!("{} line {line} is damaged", folder.0.join(name).display());
+                let error = format!("{:#}", read(&folder.0).unwrap_err());
+                assert!(error.contains(&wanted), "{damage:?}: {error}");
+                let taken_up = Store::open(&folder.0, head("p")).err().unwrap().to_string();
+                assert!(taken_up.contains(&wanted), "{damage:?}: {taken_up}");
+            }
+            fs::write(folder.0.join(name), lines).unwrap();
+            assert_eq!(read(&folder.0).unwrap().trials.len(), 1);
+        }
+    }
+
+    #[test]
+    fn trials_that_are_missing_are_an_error_and_none_is_measured_again_unasked() {
+        let folder = Folder::new("missing");
+        let (mut store, _) = Store::open(&folder.0, head("p")).unwrap();
+        (1..=3).for_each(|n| store.add_trial(&trial(n)).unwrap());
+        let m = Measurement { id: "m".into(), trials: vec![1, 2, 3], ..Default::default() };
+        store.add_measurement(&m).unwrap();
+        drop(store);
+        let file = folder.0.join(TRIALS);
+        let all = fs::read_to_string(&file).unwrap();
+        let lines: Vec<&str> = all.split_inclusive('\n').collect();
+        let other = all.replace("\"measurement\":\"m\"", "\"measurement\":\"n\"");
+        for (text, wanted) in [
+            // Cut at the end of a line, in the middle of one, and whole.
+            (lines[..2].concat(), "does not have trial 3, by which m was measured (2 lines)"),
+            (all[..all.len() - 2].to_owned(), "does not have trial 3"),
+            (String::new(), "does not have trial 1"),
+            (other, "does not have trial 1"),
+            (lines[0].to_owned() + lines[2], "line 2 has trial 3 instead of trial 2"),
+            (all.clone() + lines[2], "line 4 has trial 3 instead of trial 4"),
+        ] {
+            fs::write(&file, text).unwrap();
+            let error = read(&folder.0).unwrap_err().to_string();
+            assert!(error.contains(wanted) && error.contains(TRIALS), "{error}");
+            let taken_up = Store::open(&folder.0, head("p")).err().unwrap().to_string();
+            assert!(taken_up.contains(wanted), "{taken_up}");
+            // A listing of runs does not look at trials.
+            assert_eq!(read_findings(&folder.0).unwrap().measurements, [m.clone()]);
+        }
+        // Without its measurement, which a kill leaves so, it is taken up by its trials.
+        fs::write(&file, lines[..2].concat()).unwrap();
+        fs::remove_file(folder.0.join(MEASUREMENTS)).unwrap();
+        assert_eq!(read(&folder.0).unwrap().trials.len(), 2);
     }
 }

@@ -142,6 +142,38 @@ fn a_slower_run_fails_the_comparison_and_a_faster_one_does_not() {
 }
 
 #[test]
+fn a_damaged_run_is_refused_by_name_and_a_last_line_that_was_cut_short_is_said() {
+    let folder = Folder::new("damaged");
+    let run = folder.run("run", &Recipe { repetitions: 1, ..SMALL });
+    let file = run.join("trials.jsonl");
+    let whole = fs::read_to_string(&file).unwrap();
+    let lines: Vec<&str> = whole.split_inclusive('\n').collect();
+    let last = lines.len() - 1;
+    let commands = [vec!["report", text(&run)], vec!["compare", text(&run), text(&run)]];
+    for (damaged, wanted) in [
+        // A line in the middle; the end of the file; a whole line.
+        (whole.replacen("\"number\":3,", "\"number\":?,", 1), "trials.jsonl line 3 is damaged"),
+        (lines[..last].concat(), "trials.jsonl does not have trial"),
+        ([&lines[..2], &lines[3..]].concat().concat(), "trials.jsonl line 3 has trial 4"),
+    ] {
+        fs::write(&file, damaged).unwrap();
+        for command in &commands {
+            let done = sonde(command);
+            assert_eq!(done.status.code(), Some(3), "{command:?}: {}", err(&done));
+            assert!(err(&done).contains(wanted), "{command:?}: {}", err(&done));
+            assert!(err(&done).contains("bring it back from a copy"), "{}", err(&done));
+        }
+    }
+    fs::write(&file, whole.clone() + "{\"number\":").unwrap();
+    for command in &commands {
+        let done = sonde(command);
+        assert_ne!(done.status.code(), Some(3), "{}", err(&done));
+        let said = format!("line {} was cut short", lines.len() + 1);
+        assert!(err(&done).contains(&said), "{command:?}: {}", err(&done));
+    }
+}
+
+#[test]
 fn few_repetitions_show_nothing_and_say_so() {
     let folder = Folder::new("few");
     let few = Recipe { repetitions: 2, ..SMALL };

@@ -11,7 +11,8 @@ use super::support::{
 const LOADS: [&str; 5] = ["1000", "1500", "2000", "2500", "3000"];
 
 /// Takes the run up to its end; nothing that was saved is changed, no finished trial repeated.
-fn resume(folder: &Folder, kept: &[String]) {
+/// What it says on standard error.
+fn resume(folder: &Folder, kept: &[String]) -> String {
     let ended = folder.bench();
     assert_eq!(ended.code, 0, "{}\n{}", ended.out, ended.err);
     let run = folder.read();
@@ -22,6 +23,7 @@ fn resume(folder: &Folder, kept: &[String]) {
         assert_eq!(valid_trials(&run, m).len(), 1, "{}: {:?}", m.id, m.trials);
         assert!(m.finding.complete);
     }
+    ended.err
 }
 
 #[test]
@@ -72,7 +74,9 @@ fn a_run_that_was_killed_goes_on_and_its_bed_is_removed() {
         let file = folder.run().join("trials.jsonl");
         let mut file = OpenOptions::new().create(true).append(true).open(file).unwrap();
         file.write_all(b"{\"number\":99,\"measure").unwrap();
-        resume(&folder, &kept);
+        let said = resume(&folder, &kept);
+        let torn = format!("trials.jsonl line {} was cut short", kept.len() + 1);
+        assert!(said.contains(&torn), "{said}");
         assert_nothing_left(pid);
     }
 }
