@@ -88,13 +88,17 @@ impl Admission {
 
     /// Closes all anonymous connections.
     pub fn close_anonymous(&self) {
-        let mut connections = self.connections();
-        let (authenticated, anonymous) =
-            std::mem::take(&mut *connections).into_iter().partition(|t| t.authenticated);
-        *connections = authenticated;
-        drop(connections);
-        let anonymous: Vec<Connection> = anonymous;
-        anonymous.into_iter().for_each(|t| (t.close)());
+        self.close(|t| !t.authenticated);
+    }
+
+    /// Closes all connections, also those that serve a request.
+    pub fn close_all(&self) {
+        self.close(|_| true);
+    }
+
+    fn close(&self, which: impl Fn(&Connection) -> bool) {
+        let closed: Vec<Connection> = self.connections().extract_if(.., |t| which(t)).collect();
+        closed.into_iter().for_each(|t| (t.close)());
     }
 
     /// Connections that were closed in favour of others.
@@ -264,5 +268,10 @@ mod tests {
         assert!(authenticated.connection.mark_authenticated());
         admission.close_anonymous();
         assert!(anonymous.closed() && !authenticated.closed());
+        let busy = authenticated.connection.busy();
+        admission.close_all();
+        assert!(authenticated.closed());
+        drop(busy);
+        assert!(!authenticated.connection.mark_authenticated(), "a closed connection is out");
     }
 }

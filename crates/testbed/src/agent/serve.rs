@@ -92,7 +92,8 @@ impl Agent {
     }
 
     /// Serves until `stop` is set. Each connection has a thread of its own, so that one that
-    /// never says who it is keeps nobody out.
+    /// never says who it is keeps nobody out. Nor does it delay the end: every connection is closed
+    /// then.
     pub fn serve(&self, stop: &AtomicBool) {
         std::thread::scope(|scope| {
             while !stop.load(Ordering::Relaxed) {
@@ -106,7 +107,11 @@ impl Agent {
                     self.admission.admit(peer.ip(), move || _ = closer.shutdown(Shutdown::Both));
                 let started = std::thread::Builder::new().name("sonde-session".into());
                 let session = move || {
-                    if let Err(e) = self.session(stream, peer, &admitted, stop) {
+                    let ended = self.session(stream, peer, &admitted, stop);
+                    // At the end it is this agent that breaks off.
+                    if let Err(e) = ended
+                        && !stop.load(Ordering::Relaxed)
+                    {
                         self.status.update(|s| s.complaints += 1);
                         self.complaints.add(format_args!("{peer}: {e:#}"));
                     }
@@ -114,6 +119,8 @@ impl Agent {
                 // Without a thread the connection is closed: the next may do better.
                 let _ = started.spawn_scoped(scope, session);
             }
+            // Sessions wait for what somebody may never send, or never read.
+            self.admission.close_all();
         });
     }
 
@@ -644,8 +651,89 @@ const GRACE_NS: i64 = 1_000_000_000;
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::io::{Read as _, Write as _};
+    use std::path::{Path, PathBuf};
+
+    use rustls::{ClientConnection, StreamOwned};
     use sonde_meter::load::ValueOrder;
+    use sonde_run::running::{Next, records};
+
+    use super::*;
+    use crate::agent::cert::{CertRequest, make};
+    use crate::tls;
+
+    /// For what comes at once.
+    const PATIENT: Duration = Duration::from_secs(120);
+
+    /// Removed with what is in it.
+    struct CertFolder(PathBuf);
+
+    impl Drop for CertFolder {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn certificates() -> CertFolder {
+        let dir = std::env::temp_dir().join(format!("sonde-agent-end-{}", std::process::id()));
+        let (hosts, controllers) = (vec!["127.0.0.1".into()], vec!["controller".into()]);
+        make(&CertRequest { hosts, controllers, renew: false, dir: dir.clone() }).unwrap();
+        CertFolder(dir)
+    }
+
+    /// Both certificates are shown, and nothing is asked for.
+    fn controller(dir: &Path, address: SocketAddr) -> StreamOwned<ClientConnection, TcpStream> {
+        let file = |name: &str| dir.join(name);
+        let (cert, key) = (file("controller.pem"), file("controller.key"));
+        let config = tls::client(&cert, &key, &file("ca.pem")).unwrap();
+        let name = "127.0.0.1".try_into().unwrap();
+        let client = ClientConnection::new(Arc::new(config), name).unwrap();
+        let mut wire = StreamOwned::new(client, TcpStream::connect(address).unwrap());
+        while wire.conn.is_handshaking() {
+            wire.conn.complete_io(&mut wire.sock).unwrap();
+        }
+        wire
+    }
+
+    #[test]
+    fn the_end_waits_for_nobody_who_is_connected() {
+        let folder = certificates();
+        let file = |name: &str| folder.0.join(name);
+        let (cert, key) = (file("127.0.0.1.pem"), file("127.0.0.1.key"));
+        let tls = tls::server(&cert, &key, Some(&file("ca.pem"))).unwrap();
+        let (sender, events) = records(16);
+        let status = Latest::new(Status::default());
+        let any = "127.0.0.1:0".parse().unwrap();
+        let agent = Agent::bind(any, tls, Vec::new(), sender, status.clone()).unwrap();
+        let address = agent.address().unwrap();
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let serving = scope.spawn(|| agent.serve(&stop));
+            // One has the ports, one comes too late for them.
+            let owner = controller(&folder.0, address);
+            assert!(matches!(events.next(PATIENT), Next::Record(Event::Taken(_))));
+            let late = controller(&folder.0, address);
+            // One stops in the middle of its handshake: the agent has answered its first message.
+            let config =
+                tls::client(&file("controller.pem"), &file("controller.key"), &file("ca.pem"));
+            let name = "127.0.0.1".try_into().unwrap();
+            let mut half = ClientConnection::new(Arc::new(config.unwrap()), name).unwrap();
+            let mut half_way = TcpStream::connect(address).unwrap();
+            half.write_tls(&mut half_way).unwrap();
+            half_way.read_exact(&mut [0; 5]).unwrap();
+            // One begins a message and one says nothing.
+            let mut torn = TcpStream::connect(address).unwrap();
+            torn.write_all(&[0x16, 3, 1]).unwrap();
+            let silent = TcpStream::connect(address).unwrap();
+            let stopped = Instant::now();
+            stop.store(true, Ordering::Relaxed);
+            serving.join().unwrap();
+            assert!(stopped.elapsed() < HANDSHAKE, "it waited for a stranger");
+            assert_eq!(status.get().complaints, 0);
+            assert!(matches!(events.next(PATIENT), Next::Record(Event::Freed(_))));
+            drop((owner, late, half_way, torn, silent));
+        });
+    }
 
     #[test]
     fn all_addresses_of_a_rule_must_lie_in_a_prefix() {
