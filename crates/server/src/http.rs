@@ -7,6 +7,7 @@
 mod authentication;
 #[cfg(test)]
 pub(crate) mod testing;
+mod unread;
 
 use std::convert::Infallible;
 use std::io;
@@ -35,6 +36,7 @@ use tokio_rustls::TlsAcceptor;
 use tower_service::Service as _;
 
 pub use self::authentication::{Authentication, TOKEN_MIN, Token};
+use self::unread::DrainedBody;
 use crate::admission::{Admission, AdmittedConnection, ConnectionLimits};
 
 #[derive(Clone, Debug)]
@@ -222,7 +224,7 @@ where
 }
 
 async fn handle(request: hyper::Request<Incoming>, client: Client) -> Response {
-    let mut answer = answer(request, client).await;
+    let mut answer = answer(DrainedBody::of(request), client).await;
     let headers = answer.headers_mut();
     // A page has parts of a plan in it, which somebody else may have sent.
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(HARMLESS));
@@ -230,7 +232,7 @@ async fn handle(request: hyper::Request<Incoming>, client: Client) -> Response {
     answer
 }
 
-async fn answer(mut request: hyper::Request<Incoming>, client: Client) -> Response {
+async fn answer(mut request: hyper::Request<DrainedBody>, client: Client) -> Response {
     if let Some(token) = client.access.token() {
         if !token.is_shown(request.headers()) {
             let why = "show the token that 'sonde otg' printed or keeps in its file: \

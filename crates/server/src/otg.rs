@@ -5,6 +5,7 @@ pub mod config;
 pub mod control;
 pub mod devices;
 pub mod metrics;
+mod objects;
 pub mod pattern;
 pub mod ports;
 
@@ -24,6 +25,7 @@ use self::metrics::{
     FlowMetric, FlowMetricsRequest, MetricsChoice, MetricsRequest, PortMetric, PortMetricsRequest,
     columns,
 };
+use self::objects::ObjectsOnly;
 use self::ports::CaptureRequest;
 use crate::http::{self, ConnectionAddresses, Request, error};
 
@@ -250,14 +252,16 @@ impl IntoResponse for Problem {
 
 /// Reads a body; a complaint says where in it.
 pub(crate) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
-    let deserializer = &mut serde_json::Deserializer::from_slice(body);
-    serde_path_to_error::deserialize(deserializer).map_err(|e| {
+    let json = &mut serde_json::Deserializer::from_slice(body);
+    let value = serde_path_to_error::deserialize(ObjectsOnly(&mut *json)).map_err(|e| {
         let path = match e.path().to_string() {
             path if path == "." => String::new(),
             path => format!("{path}: "),
         };
         Problem::invalid(format!("{path}{}", supported(&e.inner().to_string())))
-    })
+    })?;
+    json.end().map_err(|e| Problem::invalid(format!("behind the object: {e}")))?;
+    Ok(value)
 }
 
 /// A message of serde about an unknown field or choice, as one for people: most of them the model
@@ -271,6 +275,9 @@ fn supported(message: &str) -> String {
         let others = others.strip_prefix("expected ").unwrap_or("nothing");
         let others = others.strip_prefix("one of ").unwrap_or(others);
         return format!("{name} is not supported; what is: {others} (docs/otg.md)");
+    }
+    if message.starts_with("invalid type: sequence, expected struct ") {
+        return "a list stands where an object is wanted".into();
     }
     message.to_owned()
 }

@@ -139,6 +139,9 @@ pub enum RunRefusal {
     /// The plan is wrong.
     #[error("{0}")]
     Wrong(String),
+    /// The plan is longer than any is taken.
+    #[error("{0}")]
+    TooLong(String),
     /// The plan asks for what it may not from here.
     #[error("{0}")]
     Forbidden(String),
@@ -157,6 +160,7 @@ impl RunRefusal {
     fn status(&self) -> StatusCode {
         match self {
             RunRefusal::Wrong(_) => StatusCode::BAD_REQUEST,
+            RunRefusal::TooLong(_) => StatusCode::PAYLOAD_TOO_LARGE,
             RunRefusal::Forbidden(_) => StatusCode::FORBIDDEN,
             RunRefusal::Unknown(_) => StatusCode::NOT_FOUND,
             RunRefusal::Busy(_) => StatusCode::CONFLICT,
@@ -203,7 +207,7 @@ pub fn routes<R: Runs>(runs: Option<Arc<R>>) -> Router {
 fn start<R: Runs>(runs: &R, _: &str, body: &[u8]) -> Result<Response, RunRefusal> {
     if body.len() > PLAN_MAX {
         let why = format!("a request with a plan has at most {PLAN_MAX} octets");
-        return Err(RunRefusal::Wrong(why));
+        return Err(RunRefusal::TooLong(why));
     }
     let StartRequest { plan } = read(body).map_err(|e| RunRefusal::Wrong(e.to_string()))?;
     Ok((StatusCode::CREATED, Json(written(runs.start(&plan)?))).into_response())

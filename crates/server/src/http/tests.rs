@@ -98,6 +98,59 @@ fn what_is_not_to_be_answered_is_refused_with_the_right_status() {
 }
 
 #[test]
+fn a_request_that_is_too_long_is_answered_after_it_was_written_whole() {
+    let stranger = LOCAL.replace("abcdef", "abcdeg");
+    let form = LOCAL.replace("application/json", "text/plain");
+    let long = vec![b' '; BODY_MAX + 1];
+    with_server(|address| {
+        for (fields, path, status) in [
+            (LOCAL, "/echo", 413),
+            (&stranger, "/echo", 401),
+            (&form, "/echo", 415),
+            (LOCAL, "/", 404),
+        ] {
+            let head = format!("POST {path} HTTP/1.1\r\nConnection: close\r\n{fields}");
+            // Of a length that is known before, and of one that is not.
+            let counted = format!("{head}Content-Length: {}\r\n\r\n", long.len());
+            let chunked = format!("{head}Transfer-Encoding: chunked\r\n\r\n{:x}\r\n", long.len());
+            for (head, tail) in [(counted, ""), (chunked, "\r\n0\r\n\r\n")] {
+                let mut stream = TcpStream::connect(address).unwrap();
+                stream.write_all(head.as_bytes()).unwrap();
+                stream.write_all(&long).unwrap();
+                stream.write_all(tail.as_bytes()).unwrap();
+                let mut answer = String::new();
+                stream.read_to_string(&mut answer).unwrap();
+                assert_eq!(answer[9..12], status.to_string(), "{path}: {answer}");
+                assert!(status != 413 || answer.contains("at most 16777216 octets"), "{answer}");
+            }
+        }
+        // The connection is good for another request.
+        let mut stream = TcpStream::connect(address).unwrap();
+        let head = format!("POST /echo HTTP/1.1\r\n{LOCAL}Content-Length: {}\r\n\r\n", long.len());
+        stream.write_all(head.as_bytes()).unwrap();
+        stream.write_all(&long).unwrap();
+        stream.write_all(request("POST", "/echo", LOCAL, "[]").as_bytes()).unwrap();
+        let mut answers = String::new();
+        stream.read_to_string(&mut answers).unwrap();
+        assert!(answers.starts_with("HTTP/1.1 413") && answers.ends_with(r#""path":"/echo"}"#));
+    });
+}
+
+#[test]
+fn a_request_without_an_end_is_read_no_further() {
+    with_server(|address| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        let head = format!("POST /echo HTTP/1.1\r\n{LOCAL}Transfer-Encoding: chunked\r\n\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        let chunk = [b"10000\r\n".as_slice(), &[b' '; 1 << 16], b"\r\n"].concat();
+        let written = (0..).find(|_| stream.write_all(&chunk).is_err()).unwrap() << 16;
+        // Buffers of the kernel apart.
+        let all = BODY_MAX + unread::DRAINED_MAX;
+        assert!(written > all / 2 && written < 2 * all, "{written}");
+    });
+}
+
+#[test]
 fn idle_strangers_do_not_keep_the_owner_out() {
     with_server(|address| {
         // He has a connection, and strangers come, many more than are admitted.

@@ -154,6 +154,36 @@ fn what_is_not_supported_is_named_with_its_path() {
 }
 
 #[test]
+fn a_list_is_no_object_and_nothing_stands_behind_one() {
+    let otg = routes(Arc::new(Recorder::default()));
+    let state = r#"{"choice": "traffic", "traffic": {"flow_transmit": []}}"#;
+    let metrics = r#"{"choice": "flow", "flow": []}"#;
+    let tx_rx = r#"{"choice": "port", "port": {"tx_name": "a", "rx_names": ["b"]}}"#;
+    for (path, body, place) in [
+        ("/config", "[]".to_owned(), ""),
+        ("/config", r#"[[{"name": "a"}], []]"#.into(), ""),
+        ("/config", r#"{"ports": [["veth0", "a"]]}"#.into(), "ports[0]: "),
+        ("/config", r#"{"options": []}"#.into(), "options: "),
+        ("/config", CONFIG.replace(tx_rx, r#"["port", null, null]"#), "flows[0].tx_rx: "),
+        ("/control/state", "[]".into(), ""),
+        ("/control/state", state.into(), "traffic.flow_transmit: "),
+        ("/monitor/metrics", metrics.into(), "flow: "),
+        ("/monitor/metrics", "[]".into(), ""),
+        ("/monitor/states", "[]".into(), ""),
+        ("/monitor/capture", r#"["a"]"#.into(), ""),
+    ] {
+        let (status, answer) = ask(&otg, "POST", path, &body);
+        let wanted = format!("{place}a list stands where an object is wanted");
+        assert_eq!((status, &answer["errors"][0]), (400, &wanted.into()), "{path} {body}");
+    }
+    for body in [format!("{CONFIG} []"), format!("{CONFIG}{CONFIG}"), format!("{CONFIG}x")] {
+        let (status, answer) = ask(&otg, "POST", "/config", &body);
+        assert!(status == 400 && answer.to_string().contains("behind the object"), "{answer}");
+    }
+    assert_eq!(ask(&otg, "POST", "/config", &format!("\n{CONFIG}\n ")).0, 200);
+}
+
+#[test]
 fn flows_are_started_and_their_metrics_read() {
     let generator = Arc::new(Recorder::default());
     let otg = routes(generator.clone());

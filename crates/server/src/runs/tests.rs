@@ -81,7 +81,7 @@ fn a_plan_is_begun_or_refused_with_its_reason() {
         assert_eq!(post("/sonde/v1/runs", body).0, 400, "{body}");
     }
     let long = json!({ "plan": "#".repeat(PLAN_MAX) }).to_string();
-    assert_eq!(post("/sonde/v1/runs", &long).0, 400);
+    assert_eq!(post("/sonde/v1/runs", &long).0, 413);
 }
 
 #[test]
