@@ -188,28 +188,37 @@ fn ends(
 }
 
 fn pace(rate: &Rate, speed: Option<u64>) -> Result<FlowPace, String> {
-    let bits = |value: Option<f64>, default: f64, unit: f64| {
-        FlowPace::ByLength(8e9 / (value.unwrap_or(default) * unit))
-    };
-    let value = |n: Option<sonde_server::otg::pattern::Integer>| n.map(|n| n.0 as f64);
-    let pace = match rate.choice {
-        RateChoice::Pps => FlowPace::Even(1e9 / value(rate.pps).unwrap_or(1000.0)),
-        RateChoice::Bps => bits(value(rate.bps), 1e9, 1.0),
-        RateChoice::Kbps => bits(value(rate.kbps), 1e6, 1e3),
-        RateChoice::Mbps => bits(value(rate.mbps), 1e3, 1e6),
-        RateChoice::Gbps => bits(value(rate.gbps), 1.0, 1e9),
+    let whole = |n: Option<sonde_server::otg::pattern::Integer>| n.map(|n| n.0 as f64);
+    // The key, its value or the model's default, and its unit in bit/s.
+    let (key, value, unit) = match rate.choice {
+        RateChoice::Pps => ("pps", whole(rate.pps).unwrap_or(1000.0), None),
+        RateChoice::Bps => ("bps", whole(rate.bps).unwrap_or(1e9), Some(1.0)),
+        RateChoice::Kbps => ("kbps", whole(rate.kbps).unwrap_or(1e6), Some(1e3)),
+        RateChoice::Mbps => ("mbps", whole(rate.mbps).unwrap_or(1e3), Some(1e6)),
+        RateChoice::Gbps => ("gbps", whole(rate.gbps).unwrap_or(1.0), Some(1e9)),
         RateChoice::Percentage => {
             let speed = speed.ok_or(
                 "rate.percentage: the port has no speed that its driver reports; use pps or bps",
             )?;
-            bits(rate.percentage, 100.0, speed as f64 / 100.0)
+            let value = rate.percentage.unwrap_or(100.0);
+            if value > 100.0 {
+                return Err(format!(
+                    "rate.percentage: {value:?} is more than 100, which is the port's speed; use \
+                     pps or bps to send as fast as this host can"
+                ));
+            }
+            ("percentage", value, Some(speed as f64 / 100.0))
         }
     };
+    let pace = match unit {
+        None => FlowPace::Even(1e9 / value),
+        Some(unit) => FlowPace::ByLength(8e9 / (value * unit)),
+    };
     let (FlowPace::Even(ns) | FlowPace::ByLength(ns)) = pace;
-    if !ns.is_finite() || ns <= 0.0 {
-        return Err("rate: must be greater than 0".into());
+    match value > 0.0 && ns.is_finite() {
+        true => Ok(pace),
+        false => Err(format!("rate.{key}: {value:?} is no rate; it must be greater than 0")),
     }
-    Ok(pace)
 }
 
 struct Timing {
@@ -253,6 +262,7 @@ fn timing(duration: &Duration, speed: Option<u64>) -> Result<Timing, String> {
             if !(f.seconds.is_finite() && f.seconds >= 0.0) {
                 return Err("duration.fixed_seconds.seconds: 0 or more".into());
             }
+            // Longer than any clock counts: without an end.
             let end = FlowDuration::After(f.seconds * 1e9);
             Timing { end, delay_ns: delay(f.delay.as_ref(), speed)?, ..usual }
         }
@@ -294,7 +304,7 @@ fn delay(delay: Option<&Delay>, speed: Option<u64>) -> Result<f64, String> {
     };
     match ns.is_finite() && ns >= 0.0 {
         true => Ok(ns),
-        false => Err("duration: a delay is 0 or longer".into()),
+        false => Err(format!("duration: a delay of {ns:?} ns cannot be; give 0 or longer")),
     }
 }
 
@@ -355,7 +365,23 @@ mod tests {
         let no_speed = json!({ "tx_rx": { "port": { "tx_name": "b", "rx_names": ["a"] } },
                                "rate": { "choice": "percentage", "percentage": 50 } });
         assert!(plan(no_speed).unwrap_err()[0].contains("no speed"));
-        assert!(plan(json!({ "rate": { "pps": 0 } })).is_err());
+        for (rate, wanted) in [
+            (json!({ "pps": 0 }), "rate.pps: 0.0 is no rate; it must be greater than 0"),
+            (json!({ "choice": "mbps", "mbps": 0 }), "rate.mbps: 0.0 is no rate"),
+            (json!({ "choice": "percentage", "percentage": 0 }), "rate.percentage: 0.0 is no"),
+            (json!({ "choice": "percentage", "percentage": -1e308 }), "rate.percentage: -1e308 is"),
+            (json!({ "choice": "percentage", "percentage": 5e-324 }), "rate.percentage: 5e-324 is"),
+            (
+                json!({ "choice": "percentage", "percentage": 1e308 }),
+                "rate.percentage: 1e308 is more than 100, which is the port's speed",
+            ),
+            (json!({ "choice": "percentage", "percentage": 100.5 }), "100.5 is more than 100"),
+        ] {
+            let errors = plan(json!({ "rate": rate })).unwrap_err();
+            assert!(errors.len() == 1 && errors[0].contains(wanted), "{errors:?}");
+        }
+        let line = json!({ "rate": { "choice": "percentage", "percentage": 100 } });
+        assert!((plan(line).unwrap().pace.after(60) - 67.2).abs() < 1e-9);
     }
 
     #[test]
@@ -392,7 +418,7 @@ mod tests {
             "packet": [{ "choice": "udp" }], "metrics": { "rx_tx_ratio": { "value": 0 } },
         }))
         .unwrap_err();
-        for part in ["no port 'x'", "rate:", "do not fit", "packet[0]", "rx_tx_ratio"] {
+        for part in ["no port 'x'", "rate.pps: ", "do not fit", "packet[0]", "rx_tx_ratio"] {
             assert!(all.iter().any(|e| e.contains(part)), "{part}: {all:?}");
         }
     }

@@ -318,6 +318,7 @@ impl Setup {
             if own.is_empty() {
                 continue;
             }
+            port.ready()?;
             let open = || NeighbourSocket::open(&port.location.interface);
             let socket = netns::inside(port.location.netns.as_deref(), open);
             let socket = socket.map_err(PortError::from).flatten();
@@ -355,9 +356,11 @@ impl Setup {
             silent.filter(|_| matches!(change, TransmitChange::Start | TransmitChange::Resume))
         {
             return Err(Problem::invalid(format!(
-                "flow '{}': its gateway's MAC address is not known; wait until POST \
-                 /monitor/states shows it, or start the protocols if they were stopped",
-                flow.name
+                "flow '{}': the gateway of its device has not answered for its address (ARP or \
+                 neighbour discovery), so its MAC address is not known; POST /monitor/states shows \
+                 when it has. Where it never does: is the device on, is that its address at port \
+                 '{}', and were the protocols not stopped?",
+                flow.name, self.ports[flow.from].name
             )));
         }
         let begins = match change {
@@ -372,6 +375,15 @@ impl Setup {
             }
             TransmitChange::Stop | TransmitChange::Pause => Vec::new(),
         };
+        if matches!(change, TransmitChange::Start | TransmitChange::Resume) {
+            // All or none of them is started.
+            let uses = |port: usize| {
+                let of = |flow: &FlowPlan| flow.from == port || flow.to.contains(&port);
+                which.iter().any(|&i| of(&self.flows[i]))
+            };
+            let ports = self.ports.iter().enumerate();
+            ports.filter(|&(i, _)| uses(i)).try_for_each(|(_, port)| port.ready())?;
+        }
         if !begins.is_empty() {
             let clear = change == TransmitChange::Start;
             for port in &self.ports {

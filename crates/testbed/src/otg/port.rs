@@ -1,5 +1,6 @@
 //! A port of the generator: the thread that receives on it, and the one that sends.
 
+use std::io;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -279,6 +280,9 @@ impl TestPort {
     /// No capture of this port is configured; it has failed.
     pub fn capture(&self, start: bool) -> Result<(), Problem> {
         let mut captured = self.captured()?;
+        if start {
+            self.ready()?;
+        }
         self.stop_capture(&mut captured)?;
         if !start {
             return Ok(());
@@ -351,13 +355,28 @@ impl TestPort {
         }
     }
 
-    /// Counters of all its frames, whosever they are.
+    /// Whether flows can be started here, or frames be captured.
+    ///
+    /// # Errors
+    /// The port has failed, or its interface has gone.
+    pub fn ready(&self) -> Result<(), Problem> {
+        self.sent()?;
+        self.received()?;
+        // An interface that goes while nothing is sent is found out here first.
+        let gone = matches!(self.link(), Ok(None)).then(|| "its interface has gone".to_owned());
+        self.sound(gone.as_ref())
+    }
+
+    fn link(&self) -> io::Result<Option<Link>> {
+        self.links.lock().unwrap_or_else(PoisonError::into_inner).get(self.ifindex)
+    }
+
+    /// Counters of all its frames, whosever they are, since it was configured.
     ///
     /// # Errors
     /// The port has failed.
     pub fn metric(&self, data_integrity: bool) -> Result<PortMetric, Problem> {
-        let link = self.links.lock().unwrap_or_else(PoisonError::into_inner).get(self.ifindex);
-        let link = match link {
+        let link = match self.link() {
             Ok(Some(link)) if link.running => "up",
             Ok(_) => "down",
             Err(_) => "unknown",
@@ -370,9 +389,9 @@ impl TestPort {
             location: self.location.text(),
             link: link.into(),
             capture: if came.capture.is_some() { "started" } else { "stopped" },
-            frames_tx: sent.stats.tx_frames,
+            frames_tx: sent.totals[0],
             frames_rx: came.frames,
-            bytes_tx: sent.flows.iter().map(|(_, s)| s.bytes).sum(),
+            bytes_tx: sent.totals[1],
             bytes_rx: came.bytes,
             frames_tx_rate: sum(|s| s.rates[0]),
             frames_rx_rate: came.rates[0],
@@ -382,12 +401,9 @@ impl TestPort {
                 true => TransmitState::Started,
                 false => TransmitState::Stopped,
             },
-            data_integrity: data_integrity.then(|| {
-                let signed: u64 = came.flows.iter().map(|(_, r)| r.frames + r.duplicates).sum();
-                DataIntegrity {
-                    total_frames_rx: signed + came.stray + came.damaged,
-                    error_frames_rx: came.damaged,
-                }
+            data_integrity: data_integrity.then_some(DataIntegrity {
+                total_frames_rx: came.whole + came.damaged,
+                error_frames_rx: came.damaged,
             }),
         })
     }

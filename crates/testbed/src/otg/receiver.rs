@@ -38,7 +38,9 @@ pub struct ReceiverReport {
     pub bytes: u64,
     /// Frames and octets a second.
     pub rates: [f64; 2],
-    /// Frames of ours that are at the wrong port, or of before.
+    /// Frames with our mark and the right digest, also those of no flow.
+    pub whole: u64,
+    /// Of these, frames that are at the wrong port, or of before.
     pub stray: u64,
     /// Frames with our mark and a wrong digest.
     pub damaged: u64,
@@ -286,6 +288,7 @@ impl PortAnalyser {
             self.report.damaged += 1;
             return;
         };
+        self.report.whole += 1;
         match self.flows.get_mut(usize::from(repr.stream)) {
             Some(Some(flow)) if flow.tag == repr.trial => flow.take(&repr, len, at),
             _ => self.report.stray += 1,

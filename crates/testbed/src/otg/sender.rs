@@ -34,8 +34,11 @@ pub enum SenderCommand {
 /// How far the flows of a port are.
 #[derive(Clone, Debug, Default)]
 pub struct SenderReport {
-    /// By the flow's index.
+    /// By the flow's index; each since it was started last.
     pub flows: Vec<(u16, Sent)>,
+    /// Frames that were handed over of all flows, and their octets with the FCS, since the port was
+    /// opened.
+    pub totals: [u64; 2],
     pub stats: PortStats,
     /// Why it has ended.
     pub failed: Option<String>,
@@ -65,6 +68,7 @@ pub fn run(
     let mut sender = PortSender {
         flows: flows.into_iter().map(|(index, plan)| Outgoing::new(index, plan)).collect(),
         due: BinaryHeap::new(),
+        totals: [0; 2],
         marked: 0,
         secret,
         failed: None,
@@ -109,6 +113,8 @@ struct PortSender {
     flows: Vec<Outgoing>,
     /// When which flow's next frame is due, ns TAI, were nothing put off.
     due: BinaryHeap<Reverse<(i64, usize)>>,
+    /// As in [`SenderReport`].
+    totals: [u64; 2],
     /// When totals were last marked for rates, ns TAI.
     marked: i64,
     secret: Secret,
@@ -232,7 +238,8 @@ impl PortSender {
                 };
                 let flows = self.flows.iter_mut().map(report).collect();
                 let failed = self.failed.clone();
-                let _ = to.send(SenderReport { flows, stats: port.stats(), failed });
+                let (totals, stats) = (self.totals, port.stats());
+                let _ = to.send(SenderReport { flows, totals, stats, failed });
             }
             SenderCommand::Change(which, change, done) => {
                 // It takes its time, and the first frame is due at once.
@@ -324,6 +331,8 @@ impl Paced for PortSender {
             }
             let len = flow.write(now, &mut *buffer, &self.secret);
             flow.departed(len as u16, late);
+            self.totals[0] += 1;
+            self.totals[1] += (len + FCS_LEN) as u64;
             let next = flow.due();
             // Instead of pop and push: the heap is put in order once.
             if let Some(mut top) = self.due.peek_mut() {

@@ -325,6 +325,38 @@ fn a_link_that_goes_down_is_reported_and_what_was_lost_by_it_counted() {
 }
 
 #[test]
+fn a_port_that_has_failed_starts_nothing() {
+    let Some((_lab, a, b)) = cable("a_port_that_has_failed_starts_nothing") else { return };
+    let server = Server::start();
+    let mut wanted = config(&a, &b, 100);
+    wanted["captures"] = json!([{ "name": "c", "port_names": ["b"] }]);
+    server.configure(&wanted);
+    server.transmit("start");
+    until("the last frame", || server.metrics("flow")["frames_rx"] == "100");
+    server.transmit("start");
+    until("the last frame", || server.metrics("flow")["frames_rx"] == "100");
+    // A flow counts from its last start, a port from its configuration.
+    let port = server.metrics("port");
+    assert_eq!((&port["frames_tx"], &port["bytes_tx"]), (&"200".into(), &"12800".into()));
+    a.run(&["ip", "link", "del", "eth0"]).unwrap();
+    let flows = |state: &str| {
+        json!({ "choice": "traffic", "traffic": {
+            "choice": "flow_transmit", "flow_transmit": { "state": state } } })
+    };
+    let capture = json!({ "choice": "port", "port": { "choice": "capture",
+        "capture": { "port_names": ["b"], "state": "start" } } });
+    for change in [flows("start"), flows("resume"), capture] {
+        let (status, answer) = server.ask("POST", "/control/state", &change);
+        assert_eq!((status, &answer["kind"]), (500, &"internal".into()), "{change}: {answer}");
+        let why = answer["errors"][0].as_str().unwrap();
+        assert!(why.contains("port ") && why.contains("configure it again"), "{why}");
+    }
+    server.transmit("stop");
+    server.process.signal("INT");
+    assert_eq!(server.process.end().code, 0);
+}
+
+#[test]
 fn the_ways_by_which_the_host_is_reached_are_no_ports() {
     let test = "the_ways_by_which_the_host_is_reached_are_no_ports";
     let Some((_lab, a, _b)) = cable(test) else { return };

@@ -55,6 +55,7 @@ fn frames_of_others_and_of_before_are_distinguished() {
     send(3, 1, |f| f[42] = 0);
     let r = &port.report;
     assert_eq!((r.frames, r.bytes, r.stray, r.damaged), (6, 384, 3, 1));
+    assert_eq!(r.whole, 4, "one of the flow and three strays");
     assert_eq!(port.flows[1].as_ref().unwrap().received.frames, 1);
 }
 

@@ -149,6 +149,7 @@ fn sender(plans: impl Iterator<Item = Arc<FlowPlan>>) -> PortSender {
     PortSender {
         flows: plans.enumerate().map(|(i, plan)| Outgoing::new(i as u16, plan)).collect(),
         due: BinaryHeap::new(),
+        totals: [0; 2],
         marked: 0,
         secret: Secret([1, 2]),
         failed: None,
@@ -229,18 +230,27 @@ fn the_thread_sends_exactly_what_it_is_asked_to() {
     let thread =
         std::thread::spawn(move || run(Box::new(near), vec![(7, flow)], secret, 1, &received));
     let (done, acknowledged) = mpsc::channel();
-    orders.send(SenderCommand::Change(vec![(7, 9)], TransmitChange::Start, done)).unwrap();
-    acknowledged.recv().unwrap();
-    let report = loop {
-        let (to, answer) = mpsc::channel();
-        orders.send(SenderCommand::Report(to)).unwrap();
-        let report = answer.recv().unwrap();
-        if report.flows[0].1.state == TransmitState::Stopped {
-            break report;
+    let carry_out = |tag| {
+        let change = TransmitChange::Start;
+        orders.send(SenderCommand::Change(vec![(7, tag)], change, done.clone())).unwrap();
+        acknowledged.recv().unwrap();
+        loop {
+            let (to, answer) = mpsc::channel();
+            orders.send(SenderCommand::Report(to)).unwrap();
+            let report = answer.recv().unwrap();
+            if report.flows[0].1.state == TransmitState::Stopped {
+                break report;
+            }
+            std::thread::yield_now();
         }
-        std::thread::yield_now();
     };
+    let report = carry_out(9);
     assert_eq!((report.flows[0].0, report.flows[0].1.frames, report.flows[0].1.bytes), (7, 3, 192));
+    assert_eq!(report.totals, [3, 192]);
+    // A flow counts from its last start, its port from the first one.
+    let report = carry_out(10);
+    assert_eq!((report.flows[0].1.frames, report.flows[0].1.bytes), (3, 192));
+    assert_eq!(report.totals, [6, 384]);
     drop(orders);
     thread.join().unwrap();
     let kept = kept.lock().unwrap();
@@ -249,5 +259,6 @@ fn the_thread_sends_exactly_what_it_is_asked_to() {
         .map(|frame| Repr::parse(frame, 60, &secret).unwrap())
         .map(|r| (r.trial, r.stream, r.sequence))
         .collect();
-    assert_eq!(sent, [(9, 7, 0), (9, 7, 1), (9, 7, 2)]);
+    let of = |tag| (0..3).map(move |n| (tag, 7, n));
+    assert_eq!(sent, of(9).chain(of(10)).collect::<Vec<_>>());
 }
