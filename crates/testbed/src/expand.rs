@@ -16,6 +16,8 @@ use super::procedures::{ProcedureKeys, ProcedurePlan};
 
 mod beds;
 mod check;
+mod position;
+mod twice;
 
 pub use beds::host;
 
@@ -28,6 +30,8 @@ pub fn expand(source: &TomlText) -> Result<ExpandedPlan, PlanError> {
     let devices = devices(source, &plan)?;
     let conditions = conditions(source, &plan)?;
     let procedures = procedures(source, &plan)?;
+    twice::values(source, &plan)?;
+    twice::procedures(source, &plan, &procedures)?;
     check::workload(source, &plan, &procedures)?;
     check::tags(source, &plan, &devices)?;
     beds::states(source, &plan, &devices)?;
@@ -132,9 +136,6 @@ fn conditions(source: &TomlText, plan: &BenchPlan) -> Result<Vec<Condition>, Pla
         }
         if !(1..=MOST_LAYERS).contains(&layers.len()) {
             return wrong("an ablation takes 1 to 6 layers: 6 are 64 combinations already");
-        }
-        if layers.iter().collect::<HashSet<_>>().len() != layers.len() {
-            return wrong("a layer is named twice");
         }
         known(source, spanned.span(), layers)?;
         for subset in 0..1u32 << layers.len() {
@@ -407,17 +408,17 @@ mod tests {
                 format!(
                     "title = 'x'\n{ROUTER}mtu = 1500\n{THROUGHPUT}[workload]\nframes = [9000]\n"
                 ),
-                Some(8),
+                Some(9),
                 "mtu",
             ),
             (
                 format!("title = 'x'\n{ROUTER}{THROUGHPUT}[workload]\nbursts = [0]\n"),
-                Some(7),
+                Some(8),
                 "no burst",
             ),
             (
                 format!("title = 'x'\n{ROUTER}{THROUGHPUT}[workload]\ndscp = [0, 46]\n"),
-                Some(7),
+                Some(8),
                 "as many flows",
             ),
             (
@@ -425,12 +426,12 @@ mod tests {
                     "title = 'x'\n{ROUTER}[[procedure]]\nkind = 'back_to_back'\n[workload]\n\
                      frames = [64, 'imix']\n"
                 ),
-                Some(7),
+                Some(8),
                 "one size",
             ),
             (
                 format!("title = 'x'\n{ROUTER}{THROUGHPUT}[workload]\ndscp = [64]\n"),
-                Some(7),
+                Some(8),
                 "0 to 63",
             ),
             (format!("title = 'x'\n{ROUTER}{THROUGHPUT}trail = '5s'\n"), Some(7), "trail"),

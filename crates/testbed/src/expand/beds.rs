@@ -15,7 +15,9 @@ use super::super::cases::{
 use super::super::layers;
 use super::super::networks::{NETWORKS, port_networks, refuse_others_addresses};
 use super::super::plan::{BenchPlan, DevicePlan, EngineName, PlanError, PortPlan, TomlText};
+use super::super::procedures::ProcedureKeys;
 use super::super::tester::{TesterPort, port_facts};
+use super::position::{Step, key, position};
 
 /// Whether every device can be brought to every state.
 pub fn states(
@@ -119,10 +121,15 @@ pub fn cases(source: &TomlText, expanded: &ExpandedPlan) -> Result<(), PlanError
         if let (Some(max), Some(min)) = (max, case.procedure.min_rate())
             && min >= max
         {
-            let at = source.text.find("min_rate").unwrap_or(0);
             let name = case.procedure.name();
+            let its = |p: &toml::Spanned<ProcedureKeys>| {
+                p.get_ref().kind == name && p.get_ref().min_rate.is_some_and(|r| r.0 == min)
+            };
+            let number = expanded.plan.procedures.iter().position(its).unwrap_or(0);
+            let path = [Step::Key("procedure"), Step::Item(number), Step::Key("min_rate")];
+            let at = position(source, &path);
             let message = format!("{name}: min_rate is not below bed.max_rate ({max} frames/s)");
-            return Err(source.error(at..at, message));
+            return Err(source.error(at, message));
         }
     }
     Ok(())
@@ -276,9 +283,9 @@ pub fn host(source: &TomlText, expanded: &ExpandedPlan) -> Result<(), PlanError>
     let cpus = available_parallelism().map_or(1, std::num::NonZero::get);
     let absent = |cpu: &&usize| **cpu >= cpus;
     if let Some(cpu) = expanded.plan.bed.cpus.iter().find(absent) {
-        let at = source.text.find("cpus").unwrap_or(0);
+        let at = key(source, "bed", "cpus");
         let message = format!("bed.cpus: no processor {cpu}: this host has 0 to {}", cpus - 1);
-        return Err(source.error(at..at, message));
+        return Err(source.error(at, message));
     }
     for spanned in &expanded.plan.devices {
         let device = spanned.get_ref();

@@ -6,6 +6,7 @@ use sonde_meter::load::Traffic;
 use super::super::cases::{Condition, DeviceKind, DeviceUnderTest, FRAME_BEYOND_IP};
 use super::super::plan::{BenchPlan, DevicePlan, FrameSizes, PlanError, TomlText};
 use super::super::procedures::ProcedurePlan;
+use super::position::{Step, key, position};
 
 /// What no engine can send.
 pub fn workload(
@@ -14,8 +15,12 @@ pub fn workload(
     procedures: &[ProcedurePlan],
 ) -> Result<(), PlanError> {
     let w = &plan.workload;
-    let at = source.text.find("[workload]").unwrap_or(0);
-    let wrong = |message: String| Err(source.error(at..at, message));
+    // Their texts begin with the key.
+    let at = |message: &str| {
+        let path = message.split([':', ' ']).next().unwrap_or_default();
+        key(source, "workload", path.strip_prefix("workload.").unwrap_or_default())
+    };
+    let wrong = |message: String| Err(source.error(at(&message), message));
     for (key, empty) in [
         ("frames", w.frames.is_empty()),
         ("ip", w.ip.is_empty()),
@@ -101,7 +106,10 @@ pub fn workload(
             let DevicePlan { name, mtu: Some(mtu), .. } = device.get_ref() else { continue };
             if u32::from(frames.largest()) > mtu.saturating_add(beyond_ip) {
                 // A procedure's own frames are not in [workload].
-                let span = if w.frames.contains(frames) { at..at } else { device.span() };
+                let span = match w.frames.contains(frames) {
+                    true => key(source, "workload", "frames"),
+                    false => device.span(),
+                };
                 let message = format!(
                     "frames of {} octets ({}) do not fit device {name}'s mtu of {mtu}",
                     frames.largest(),
@@ -127,13 +135,13 @@ pub fn tags(
     };
     match devices.iter().find(routes) {
         Some(router) if !(w.vlan.is_empty() && w.mpls.is_empty()) => {
-            let at = source.text.find("[workload]").unwrap_or(0);
+            let named = if w.vlan.is_empty() { "mpls" } else { "vlan" };
             let message = format!(
                 "workload.vlan and mpls: device {} routes, and is not set up for tags or labels; \
                  they pass a bridge, the loop, or an external device that knows them",
                 router.name
             );
-            Err(source.error(at..at, message))
+            Err(source.error(key(source, "workload", named), message))
         }
         _ => Ok(()),
     }
@@ -158,24 +166,23 @@ pub fn size(
     let beds = (devices.len() * conditions.len()) as u64;
     let repetitions = u64::from(plan.run.repetitions.max(1));
     let all = of_bed.saturating_mul(beds).saturating_mul(repetitions);
-    let offset = |key: &str| source.text.find(key).unwrap_or(0);
     if all > MEASUREMENTS_MAX {
         let at = match of_bed.saturating_mul(beds) > MEASUREMENTS_MAX {
-            true => offset("[workload]"),
-            false => offset("repetitions"),
+            true => position(source, &[Step::Key("workload")]),
+            false => key(source, "run", "repetitions"),
         };
         let message = format!(
             "comes to {all} measurements, {repetitions} repetitions of {}; at most \
              {MEASUREMENTS_MAX}: split the plan, or lower run.repetitions",
             of_bed.saturating_mul(beds)
         );
-        return Err(source.error(at..at, message));
+        return Err(source.error(at, message));
     }
     if plan.run.attempts > ATTEMPTS_MAX {
-        let at = offset("attempts");
+        let at = key(source, "run", "attempts");
         let message =
             format!("run.attempts: {} are too many; 1 to {ATTEMPTS_MAX}", plan.run.attempts);
-        return Err(source.error(at..at, message));
+        return Err(source.error(at, message));
     }
     Ok(())
 }

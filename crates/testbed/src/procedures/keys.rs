@@ -21,10 +21,10 @@ macro_rules! keys {
         #[derive(Clone, Debug, Default, Serialize, Deserialize)]
         #[serde(deny_unknown_fields, default)]
         pub struct ProcedureKeys {
-            pub(super) kind: String,
+            pub(crate) kind: String,
             $(
                 #[serde(skip_serializing_if = "Option::is_none")]
-                pub(super) $key: Option<$Type>,
+                pub(crate) $key: Option<$Type>,
             )+
         }
 
@@ -76,8 +76,8 @@ keys! {
 /// A goal of MLRsearch (RFC 9971).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct GoalKeys {
-    pub(super) name: String,
+pub(crate) struct GoalKeys {
+    pub(crate) name: String,
     #[serde(default)]
     pub(super) like: GoalName,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -99,7 +99,7 @@ pub(super) struct GoalKeys {
 /// The goal whose attributes stand where a plan leaves them out.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum GoalName {
+pub(crate) enum GoalName {
     #[default]
     Ndr,
     Pdr,
@@ -110,7 +110,7 @@ pub(super) enum GoalName {
 /// What finds the rate that shares are of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Search {
+pub(crate) enum Search {
     Throughput,
     Tst009,
 }

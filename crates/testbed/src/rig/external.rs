@@ -2,6 +2,7 @@
 //! of the shell start, stop and reset it.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::process::Command;
 use std::time::Duration;
 
@@ -158,7 +159,7 @@ fn rig_port(name: &str, plan: &PortPlan, remote: Option<&Remote>) -> Result<RigP
         (None, Some(_)) if remote.is_some() => {
             bail!("port {name}: name the device's mac: agents do not ask for it")
         }
-        (None, Some(gateway)) => resolve(plan, gateway)?,
+        (None, Some(gateway)) => resolve(name, plan, gateway)?,
         (None, None) => bail!("port {name}: name the device's mac, or its address as gateway"),
     };
     Ok(RigPort {
@@ -173,10 +174,10 @@ fn rig_port(name: &str, plan: &PortPlan, remote: Option<&Remote>) -> Result<RigP
     })
 }
 
-/// Asks the network for a neighbour, as the host would.
-fn resolve(plan: &PortPlan, gateway: &str) -> Result<Mac> {
-    let address = gateway.parse().with_context(|| {
-        format!("port {}: gateway '{gateway}' is no IP address, as 198.18.0.1", plan.interface)
+/// Asks the device for the MAC address of one of its addresses, as the host would.
+fn resolve(name: &str, plan: &PortPlan, gateway: &str) -> Result<Mac> {
+    let address: IpAddr = gateway.parse().with_context(|| {
+        format!("port {name}: gateway '{gateway}' is no IP address, as 198.18.0.1")
     })?;
     let ask = || -> Result<Option<Mac>> {
         let index = interface_index(&plan.interface)?;
@@ -194,9 +195,20 @@ fn resolve(plan: &PortPlan, gateway: &str) -> Result<Mac> {
         }
         Ok(None)
     };
-    let mac = netns::inside(plan.netns.as_deref(), ask)??;
+    let interface = &plan.interface;
+    let protocol = if address.is_ipv4() { "ARP" } else { "neighbour discovery" };
+    let mac = netns::inside(plan.netns.as_deref(), ask)?.with_context(|| {
+        format!(
+            "port {name}: the kernel does not ask for {gateway} on {interface}: give {interface} \
+             an address of that network, or name the device's MAC address in ports.{name}.mac"
+        )
+    })?;
     mac.with_context(|| {
-        format!("{gateway} does not answer on {}: check the cable and the address", plan.interface)
+        format!(
+            "port {name}: the device does not answer {protocol} for {gateway} on {interface}: is it \
+             on, is that its address there, is the cable in, and has {interface} an address of \
+             that network? or name its MAC address in ports.{name}.mac"
+        )
     })
 }
 
@@ -224,6 +236,8 @@ fn shell(command: &str) -> Result<()> {
 #[cfg(test)]
 pub(super) mod tests {
     use std::path::PathBuf;
+
+    use sonde_lab::{Lab, LinkOptions};
 
     use crate::cases::DeviceKind;
 
@@ -288,6 +302,38 @@ pub(super) mod tests {
         assert!(unknown.contains("device d") && unknown.contains("commands.power"), "{unknown}");
         drop(device);
         assert_eq!(log.lines(), ["start", "condition", "reset", "stop"]);
+    }
+
+    #[test]
+    fn a_device_that_does_not_answer_for_its_address_is_the_cause_that_is_named() {
+        if sonde_lab::skip("a_device_that_does_not_answer_for_its_address_is_the_cause") {
+            return;
+        }
+        let mut lab = Lab::new("silent").unwrap();
+        let (tester, device) = (lab.host("a").unwrap(), lab.host("dut").unwrap());
+        tester.sysctl(&["net.ipv6.conf.default.disable_ipv6=1"]).unwrap();
+        lab.link(&tester, "eth0", &device, "eth0", &LinkOptions::default()).unwrap();
+        let port = |gateway: &str| PortPlan {
+            agent: None,
+            interface: "eth0".into(),
+            netns: Some(tester.name().to_owned()),
+            addresses: vec!["198.18.0.2/24".into()],
+            mac: None,
+            gateway: Some(gateway.into()),
+        };
+        let why = |gateway| format!("{:#}", resolve("a", &port(gateway), gateway).unwrap_err());
+        let silent = why("198.18.0.1");
+        for part in ["port a: the device does not answer ARP for 198.18.0.1 on eth0", "ports.a.mac"]
+        {
+            assert!(silent.contains(part), "{silent}");
+        }
+        // Not even a question can be sent.
+        let mute = why("2001:2::1");
+        for part in ["port a: the kernel does not ask for 2001:2::1 on eth0", "ports.a.mac"] {
+            assert!(mute.contains(part), "{mute}");
+        }
+        device.add_address("eth0", "198.18.0.1/24").unwrap();
+        assert!(resolve("a", &port("198.18.0.1"), "198.18.0.1").is_ok());
     }
 
     #[test]

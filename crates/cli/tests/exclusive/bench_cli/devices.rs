@@ -132,7 +132,11 @@ fn a_device_that_is_not_there_is_exit_code_3() {
     let folder = Folder::with_plan(&plan);
     let ended = folder.bench();
     assert_eq!(ended.code, 3, "{}\n{}", ended.out, ended.err);
-    assert!(ended.err.contains("198.18.0.1 does not answer on eth0"), "{}", ended.err);
+    assert!(
+        ended.err.contains("the device does not answer ARP for 198.18.0.1 on eth0"),
+        "{}",
+        ended.err
+    );
     assert!(folder.read().measurements.is_empty());
     // It comes up, and the same command goes on.
     between.route();
