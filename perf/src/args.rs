@@ -38,6 +38,8 @@ pub enum Asked {
     Measure(Measure),
     /// Nanoseconds a packet of the kernel reflector; JSON on standard output.
     TestRun,
+    /// What is left of the labs of the process of this number is removed when it has ended.
+    Sweep(u32),
     Help,
 }
 
@@ -61,6 +63,7 @@ pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Asked> {
             value.parse().with_context(|| format!("{option}: '{value}' is no integer"))
         };
         match option.as_str() {
+            "sweep" => return Ok(Asked::Sweep(integer()?.try_into()?)),
             "measure" => return Ok(Asked::Measure(serde_json::from_str(&value)?)),
             "--seconds" => args.seconds = integer()?,
             "--repeat" => args.repeat = integer()? as usize,

@@ -1,9 +1,13 @@
 //! Processes that a benchmark starts, and that end with it.
 
 use std::fs;
-use std::process::{Child, Command, ExitStatus};
+use std::io::{Read as _, stdin};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
+use sonde_lab::Lab;
 
 /// A process that is asked to end when dropped.
 pub struct Ended(pub Child);
@@ -34,3 +38,28 @@ impl Drop for Ended {
         let _ = self.finish();
     }
 }
+
+/// A process that removes the labs of this one when this one has ended, however that happens: a signal
+/// runs no destructors. It waits for the end of its standard input, which this process holds.
+pub struct Sweeper(#[expect(dead_code, reason = "held")] Child);
+
+impl Sweeper {
+    pub fn start() -> Result<Sweeper> {
+        let me = std::env::current_exe()?;
+        let mut command = Command::new(me);
+        command.args(["sweep", &std::process::id().to_string()]);
+        // Ctrl-C goes to all processes of a group, and it has to outlast this one.
+        command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        Ok(Sweeper(command.spawn().context("cannot start the process that tidies up")?))
+    }
+}
+
+/// What that process does, for the labs of `pid`.
+pub fn sweep(pid: u32) -> Result<()> {
+    stdin().read_to_end(&mut Vec::new())?;
+    Lab::sweep_after(pid, ENDING);
+    Ok(())
+}
+
+/// Between closing its files and its end a process frees its memory.
+const ENDING: Duration = Duration::from_secs(60);

@@ -50,6 +50,7 @@ fn main() -> Result<()> {
             Ok(())
         }
         Asked::TestRun => reflectors::test_run(),
+        Asked::Sweep(pid) => child::sweep(pid),
         Asked::Bench(args) => bench(&args),
         Asked::Help => {
             println!("{}", args::help());
@@ -60,6 +61,7 @@ fn main() -> Result<()> {
 
 fn bench(args: &Args) -> Result<()> {
     Lab::sweep();
+    let _sweeper = child::Sweeper::start()?;
     let wanted = |part: &str| args.only.as_deref().is_none_or(|only| only == part);
     println!("# Sonde measured by itself\n");
     print_machine()?;

@@ -2,6 +2,7 @@
 
 use std::process::id;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use sonde_results::units::format_mac;
 use sonde_sys::netlink::Mac;
@@ -129,6 +130,15 @@ impl Lab {
         run_dir::sweep(is_abandoned);
         left
     }
+
+    /// The same as soon as a process has ended, for which it waits at most `patience`.
+    pub fn sweep_after(pid: u32, patience: Duration) -> Vec<String> {
+        let begun = Instant::now();
+        while !has_ended(pid) && begun.elapsed() < patience {
+            std::thread::sleep(LOOK);
+        }
+        Lab::sweep()
+    }
 }
 
 impl Drop for Lab {
@@ -159,7 +169,15 @@ fn namespaces() -> Vec<String> {
 
 /// Whether a lab made this (a namespace, or the folder of a bed) and its process is gone.
 pub(crate) fn is_abandoned(name: &str) -> bool {
-    owner(name).is_some_and(|pid| !std::path::Path::new(&format!("/proc/{pid}")).exists())
+    owner(name).is_some_and(has_ended)
+}
+
+/// Whether there is no such process, or what is left of it waits for its parent.
+fn has_ended(pid: u32) -> bool {
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
+    // Behind the name, which may have brackets in it.
+    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    matches!(state, Some('Z' | 'X'))
 }
 
 /// The process id in a namespace's name, or in a lab's, if a lab made it.
@@ -181,6 +199,8 @@ fn check_name(name: &str) -> Result<(), LabError> {
     }
 }
 
+/// Between two looks at whether a process has ended.
+const LOOK: Duration = Duration::from_millis(10);
 /// Begins the name of each namespace that a lab makes.
 const MARK: &str = "sonde";
 /// Serial of the next lab of this process.
@@ -197,6 +217,19 @@ mod tests {
         for other in ["", "blue", "sonde", "sonde.demo.x.0.probe", "sonde.demo.1", "a.b.1.2.c"] {
             assert_eq!(owner(other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn a_process_that_nobody_has_waited_for_has_ended() {
+        assert!(!has_ended(id()));
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        // It ends by itself, and stays until it is waited for.
+        while !has_ended(child.id()) {
+            std::thread::yield_now();
+        }
+        assert!(std::path::Path::new(&format!("/proc/{}", child.id())).exists());
+        child.wait().unwrap();
+        assert!(has_ended(child.id()));
     }
 
     #[test]
