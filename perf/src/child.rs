@@ -10,9 +10,9 @@ use anyhow::{Context as _, Result};
 use sonde_lab::Lab;
 
 /// A process that is asked to end when dropped.
-pub struct Ended(pub Child);
+pub struct ChildGuard(pub Child);
 
-impl Ended {
+impl ChildGuard {
     /// Processor time so far, all threads that live, s.
     pub fn cpu_seconds(&self) -> f64 {
         let Ok(tasks) = fs::read_dir(format!("/proc/{}/task", self.0.id())) else { return 0.0 };
@@ -33,7 +33,7 @@ impl Ended {
     }
 }
 
-impl Drop for Ended {
+impl Drop for ChildGuard {
     fn drop(&mut self) {
         let _ = self.finish();
     }

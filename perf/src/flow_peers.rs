@@ -8,7 +8,7 @@
 use std::fs::{self, File};
 use std::io::{BufWriter, Write as _};
 use std::net::UdpSocket;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,9 +19,11 @@ use anyhow::{Context as _, Result, bail, ensure};
 use sonde_results::FlowRun;
 use sonde_wire::checksum;
 
+use crate::folder::WorkFolder;
+
 pub fn bench(repeat: usize) -> Result<()> {
     install_peers()?;
-    let folder = Folder::new()?;
+    let folder = WorkFolder::new()?;
     println!("\n## Flow metering from a capture, IPFIX written\n");
     println!("Million packets per second of processor time (user and system, whole process),");
     println!(
@@ -45,7 +47,7 @@ pub fn bench(repeat: usize) -> Result<()> {
 
 /// Traffic as it may be, with its truth: TCP, UDP and ICMP, a fifth of it IPv6, lengths of
 /// flows by a power law.
-fn mix(file: &Path, folder: &Folder, repeat: usize) -> Result<()> {
+fn mix(file: &Path, folder: &WorkFolder, repeat: usize) -> Result<()> {
     let (truth, flows) = (folder.0.join("truth.csv"), folder.0.join("flows.ipfix"));
     let sonde = std::env::current_exe()?.with_file_name("sonde");
     let made = Command::new(&sonde)
@@ -79,7 +81,7 @@ fn row(
     label: &str,
     packets: u64,
     file: &Path,
-    folder: &Folder,
+    folder: &WorkFolder,
     repeat: usize,
     exact: &dyn Fn(&FlowRun) -> Result<String>,
 ) -> Result<()> {
@@ -122,7 +124,7 @@ fn row(
 }
 
 /// Runs Sonde; its processor time and its run.
-fn sonde(file: &Path, folder: &Folder) -> Result<(f64, FlowRun)> {
+fn sonde(file: &Path, folder: &WorkFolder) -> Result<(f64, FlowRun)> {
     let me = std::env::current_exe()?.with_file_name("sonde");
     let (run, out) = (folder.0.join("run.json"), folder.0.join("flows.ipfix"));
     let seconds = timed(
@@ -142,7 +144,7 @@ fn sonde(file: &Path, folder: &Folder) -> Result<(f64, FlowRun)> {
     Ok((seconds, serde_json::from_slice(&fs::read(&run)?)?))
 }
 
-fn softflowd(file: &Path, folder: &Folder) -> Result<f64> {
+fn softflowd(file: &Path, folder: &WorkFolder) -> Result<f64> {
     let sink = Sink::open()?;
     let to = format!("127.0.0.1:{}", sink.port);
     // With a control socket it would wait for somebody to connect to that.
@@ -150,14 +152,14 @@ fn softflowd(file: &Path, folder: &Folder) -> Result<f64> {
     timed(folder, &[&["softflowd", "-r", &text(file)?][..], &options].concat())
 }
 
-fn nfpcapd(file: &Path, folder: &Folder) -> Result<f64> {
+fn nfpcapd(file: &Path, folder: &WorkFolder) -> Result<f64> {
     let out = folder.0.join("nf");
     let _ = fs::remove_dir_all(&out);
     fs::create_dir(&out)?;
     timed(folder, &["nfpcapd", "-r", &text(file)?, "-w", &text(&out)?])
 }
 
-fn pmacctd(file: &Path, folder: &Folder) -> Result<f64> {
+fn pmacctd(file: &Path, folder: &WorkFolder) -> Result<f64> {
     let sink = Sink::open()?;
     let config = folder.0.join("pm.conf");
     fs::write(
@@ -182,7 +184,7 @@ fn warm(file: &Path) -> Result<()> {
 }
 
 /// Runs a command to its end; its processor time and its children's, s.
-fn timed(folder: &Folder, command: &[&str]) -> Result<f64> {
+fn timed(folder: &WorkFolder, command: &[&str]) -> Result<f64> {
     let out = folder.0.join("time");
     let status = Command::new("bash")
         .args(["-c", "TIMEFORMAT='%U %S'; { time \"${@:2}\" >/dev/null 2>&1; } 2>\"$1\"", "bash"])
@@ -286,23 +288,6 @@ fn install_peers() -> Result<()> {
         .status()?;
     ensure!(status.success(), "cannot install {}; run apt-get update first", missing.join(", "));
     Ok(())
-}
-
-/// A folder of its own, removed with what is in it.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Result<Folder> {
-        let path = std::env::temp_dir().join(format!("sonde-bench-flow-{}", std::process::id()));
-        fs::create_dir_all(&path)?;
-        Ok(Folder(path))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }
 
 fn text(path: &Path) -> Result<String> {

@@ -10,6 +10,7 @@ mod flow_apps;
 mod flow_cache;
 mod flow_engines;
 mod flow_peers;
+mod folder;
 mod forwarding;
 mod ipfix;
 mod load;

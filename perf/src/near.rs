@@ -14,11 +14,11 @@ use crate::load::{Load, NearEnd};
 /// The stamper, and what was reported meanwhile.
 pub struct Near {
     stamper: Stamper,
-    reported: Vec<(Packet, Time, Time)>,
+    reported: Vec<(PacketKey, Time, Time)>,
 }
 
 /// The reflector's address, our port, our sequence number.
-type Packet = (IpAddr, u16, u32);
+type PacketKey = (IpAddr, u16, u32);
 
 /// What the stamper has of one packet.
 #[derive(Clone, Copy, Default)]
@@ -49,7 +49,7 @@ impl Near {
 
     /// Compares, when the last packet has been answered.
     pub fn finish(self) -> Result<NearEnd> {
-        let mut all: HashMap<Packet, Seen> = HashMap::with_capacity(self.reported.len());
+        let mut all: HashMap<PacketKey, Seen> = HashMap::with_capacity(self.reported.len());
         for stamp in self.stamper.stamps() {
             let seen = all.entry((stamp.far, stamp.near_port, stamp.sequence)).or_default();
             let at = match stamp.point {

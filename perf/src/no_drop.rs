@@ -2,13 +2,15 @@
 //! device whose rate is known, because a policer sets it, and through one whose is not.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use sonde_lab::{Host, Lab, LinkOptions, Mac};
 use sonde_results::bench::Measurement;
+
+use crate::folder::WorkFolder;
 
 pub fn bench(repeat: usize) -> Result<()> {
     println!("\n## The no-drop rate\n");
@@ -72,7 +74,7 @@ struct Found {
 
 /// Runs the plan as a user would.
 fn search(plan: &str) -> Result<Found> {
-    let folder = Folder::new()?;
+    let folder = WorkFolder::new()?;
     let file = folder.0.join("plan.toml");
     fs::write(&file, plan)?;
     let out = folder.0.join("run");
@@ -133,7 +135,7 @@ impl Policed {
             "table ip police {{\n chain forward {{\n  type filter hook forward priority 0; \
              policy accept;\n  limit rate over {POLICED}/second burst 64 packets drop\n }}\n}}\n"
         );
-        let folder = Folder::new()?;
+        let folder = WorkFolder::new()?;
         let file = folder.0.join("rules");
         fs::write(&file, rules)?;
         router.run(&["nft", "-f", text(&file)?])?;
@@ -161,26 +163,6 @@ impl Policed {
 
 fn text(path: &Path) -> Result<&str> {
     path.to_str().context("the temporary folder's name is not text")
-}
-
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Result<Folder> {
-        static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-        let serial = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let path =
-            std::env::temp_dir().join(format!("sonde-no-drop-{}-{serial}", std::process::id()));
-        ensure!(!path.exists(), "{} is there already", path.display());
-        fs::create_dir_all(&path)?;
-        Ok(Folder(path))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }
 
 /// Frames a second that the policed router lets pass.

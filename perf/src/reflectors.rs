@@ -10,21 +10,21 @@ use sonde_lab::{LinkOptions, Topology};
 use sonde_wire::stamp::SenderRepr;
 use sonde_wire::{ErrorEstimate, build, ethernet};
 
-use crate::child::Ended;
+use crate::child::ChildGuard;
 use crate::load::{Load, Look, SIZE};
 use crate::measure;
 
 /// The kernel reflector at the far end.
-pub fn start_kernel(topology: &Topology) -> Result<Ended> {
+pub fn start_kernel(topology: &Topology) -> Result<ChildGuard> {
     start(topology, &["--kernel"])
 }
 
-fn start(topology: &Topology, options: &[&str]) -> Result<Ended> {
+fn start(topology: &Topology, options: &[&str]) -> Result<ChildGuard> {
     let me = std::env::current_exe()?;
     let sonde = me.with_file_name("sonde");
     let mut command = topology.reflector.command(sonde.to_str().context("path is not text")?);
     command.args(["reflect", "--iface", Topology::INTERFACE]).args(options);
-    let mut far = Ended(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?);
+    let mut far = ChildGuard(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?);
     let output = far.0.stdout.take().context("no output")?;
     let mut lines = BufReader::new(output).lines();
     for line in lines.by_ref() {

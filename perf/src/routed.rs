@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use sonde_lab::{Host, LinkOptions, ROUTER_PROBE_SIDE, ROUTER_REFLECTOR_SIDE, Topology};
 
-use crate::child::Ended;
+use crate::child::ChildGuard;
 
 pub const SERVER: &str = "10.3.0.1";
 /// The server's first port.
@@ -33,13 +33,13 @@ pub fn router(topology: &Topology) -> Result<&Host> {
 }
 
 /// Servers of one connection each, on this many ports, listening.
-pub fn servers(host: &Host, count: usize) -> Result<Vec<Ended>> {
+pub fn servers(host: &Host, count: usize) -> Result<Vec<ChildGuard>> {
     let ports: Vec<String> = (PORT..PORT + count).map(|port| port.to_string()).collect();
     let mut servers = Vec::new();
     for port in &ports {
         let mut server = host.command("iperf3");
         server.args(["-s", "-1", "-p", port]).stdout(Stdio::null()).stderr(Stdio::null());
-        servers.push(Ended(server.spawn()?));
+        servers.push(ChildGuard(server.spawn()?));
     }
     let patience = Instant::now();
     for port in &ports {

@@ -12,7 +12,7 @@ use sonde_sys::cpu_time::stat_field;
 use sonde_wire::flow::{self, LinkType};
 use sonde_wire::{Time, capture};
 
-use crate::child::Ended;
+use crate::child::ChildGuard;
 use crate::routed::{self, SERVER};
 
 /// What each packet costs in the kernel, with the groups' histograms on.
@@ -125,7 +125,7 @@ fn record(timestamps: bool) -> Result<String> {
         .args(["--time-stamp-precision=nano", "-Z", "root", "-c", "300000"])
         .stdin(Stdio::null())
         .stderr(Stdio::piped());
-    let mut dump = Ended(dump.spawn()?);
+    let mut dump = ChildGuard(dump.spawn()?);
     let mut said = BufReader::new(dump.0.stderr.take().context("no output")?).lines();
     if !said.any(|line| line.is_ok_and(|line| line.contains("listening on"))) {
         bail!("tcpdump ended with {}", dump.0.wait()?);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use sonde_lab::{Host, ROUTER_PROBE_SIDE};
 
-use crate::child::Ended;
+use crate::child::ChildGuard;
 use crate::routed::{self, PATIENCE, PORT, SERVER};
 
 /// One way to watch, or none.
@@ -95,7 +95,7 @@ fn run(monitor: &Monitor, flows: usize, seconds: u64) -> Result<RouterRun> {
     let processes = flows.div_ceil(FLOWS_A_PROCESS);
     let servers = routed::servers(&topology.reflector, processes)?;
     let before = (carried(router)?, busy()?);
-    let cpu_of = |child: &Option<Ended>| child.as_ref().map_or(0.0, Ended::cpu_seconds);
+    let cpu_of = |child: &Option<ChildGuard>| child.as_ref().map_or(0.0, ChildGuard::cpu_seconds);
     let monitor_before = cpu_of(&watching);
     let mut clients = Vec::new();
     for i in 0..processes {
@@ -145,13 +145,13 @@ fn run(monitor: &Monitor, flows: usize, seconds: u64) -> Result<RouterRun> {
 
 /// Starts `sonde rtt` in the router, its records to a file, and waits for the first:
 /// its programs are attached then.
-fn watch(router: &Host, options: &[&str], report: &str) -> Result<Ended> {
+fn watch(router: &Host, options: &[&str], report: &str) -> Result<ChildGuard> {
     let sonde = std::env::current_exe()?.with_file_name("sonde");
     let mut command = router.command(sonde.to_str().context("path is not text")?);
     command.args(["rtt", ROUTER_PROBE_SIDE]).args(options).args(["--out", report]);
     let records = std::env::temp_dir().join(format!("sonde-rtt-{}.jsonl", std::process::id()));
     let output = std::fs::File::create(&records)?;
-    let mut child = Ended(command.stdout(output).stderr(Stdio::null()).spawn()?);
+    let mut child = ChildGuard(command.stdout(output).stderr(Stdio::null()).spawn()?);
     let patience = Instant::now();
     let ready = loop {
         if std::fs::metadata(&records)?.len() > 0 {

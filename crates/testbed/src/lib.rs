@@ -27,5 +27,7 @@ mod resume;
 mod rig;
 pub mod runner;
 pub mod store;
+#[cfg(test)]
+mod test_folder;
 pub mod tester;
 pub mod tls;

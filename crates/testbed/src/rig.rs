@@ -444,8 +444,9 @@ const ANY_FPS: f64 = 14_880_952.0;
 mod tests {
     use super::super::expand::expand;
     use super::super::plan::TomlText;
-    use super::super::runner::tests::{Folder, Silent, Simulated, simulated};
+    use super::super::runner::tests::{Silent, Simulated, book_in, simulated};
     use super::*;
+    use crate::test_folder::TestFolder;
 
     const HEAD: &str =
         "title = 'x'\n[[device]]\nname = 'r'\nkind = 'router'\n[run]\nloop = false\n";
@@ -471,8 +472,8 @@ mod tests {
     #[test]
     fn the_greatest_load_is_searched_once_for_each_frame_size() {
         let expanded = plan("[workload]\nframes = [64, 512]\n[[procedure]]\nkind = 'throughput'\n");
-        let folder = Folder::new("ceilings");
-        let mut book = folder.book();
+        let folder = TestFolder::new("rig-ceilings");
+        let mut book = book_in(&folder);
         let mut rig = simulated(&[], None);
         rig.fastest = 1e6;
         let mut ceilings = Ceilings::default();
@@ -493,8 +494,8 @@ mod tests {
 
     #[test]
     fn what_the_plan_or_the_procedure_settles_is_not_searched() {
-        let folder = Folder::new("ceilings-known");
-        let (mut book, mut rig) = (folder.book(), simulated(&[], None));
+        let folder = TestFolder::new("rig-ceilings-known");
+        let (mut book, mut rig) = (book_in(&folder), simulated(&[], None));
         let mut of = |expanded: &ExpandedPlan, line| {
             let load =
                 of(&mut Ceilings::default(), expanded, 0, line, &mut rig, &mut book).unwrap();
@@ -510,10 +511,10 @@ mod tests {
     #[test]
     fn a_tester_that_cannot_send_is_an_error_with_the_next_step() {
         let expanded = plan("[[procedure]]\nkind = 'throughput'\n");
-        let folder = Folder::new("ceilings-none");
+        let folder = TestFolder::new("rig-ceilings-none");
         let mut rig = simulated(&[], None);
         rig.fastest = 0.0;
-        let (mut ceilings, mut book) = (Ceilings::default(), folder.book());
+        let (mut ceilings, mut book) = (Ceilings::default(), book_in(&folder));
         let error = of(&mut ceilings, &expanded, 0, 1e6, &mut rig, &mut book).unwrap_err();
         assert!(error.to_string().contains("sonde doctor"), "{error}");
     }

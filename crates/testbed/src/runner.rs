@@ -270,7 +270,7 @@ const DISTURBED: f64 = 0.001;
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use std::path::PathBuf;
+    use crate::test_folder::TestFolder;
 
     use sonde_meter::trial::sim::{DeviceConfig, SimulatedDevice};
     use sonde_meter::trial::{RateSearch, RateSearchConfig};
@@ -329,26 +329,11 @@ pub(crate) mod tests {
         fn ended(&mut self, _: &Trial) {}
     }
 
-    /// A folder for a run; dropping it removes it.
-    pub(crate) struct Folder(PathBuf);
-    impl Folder {
-        pub(crate) fn new(name: &str) -> Folder {
-            let path =
-                std::env::temp_dir().join(format!("sonde-runner-{name}-{}", std::process::id()));
-            let _ = std::fs::remove_dir_all(&path);
-            Folder(path)
-        }
-        pub(crate) fn book(&self) -> Book {
-            let mut head = BenchRun::default();
-            head.header.schema = sonde_results::bench::BENCH_SCHEMA_VERSION;
-            let (store, run) = Store::open(&self.0, head).unwrap();
-            Book::new(store, run)
-        }
-    }
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_dir_all(&self.0);
-        }
+    pub(crate) fn book_in(folder: &TestFolder) -> Book {
+        let mut head = BenchRun::default();
+        head.header.schema = sonde_results::bench::BENCH_SCHEMA_VERSION;
+        let (store, run) = Store::open(&folder.0, head).unwrap();
+        Book::new(store, run)
     }
 
     const CAPACITY: f64 = 400_000.0;
@@ -373,8 +358,8 @@ pub(crate) mod tests {
         }
     }
 
-    fn run(folder: &Folder, rig: &mut Simulated) -> (Measurement, Book) {
-        let mut book = folder.book();
+    fn run(folder: &TestFolder, rig: &mut Simulated) -> (Measurement, Book) {
+        let mut book = book_in(&folder);
         let (back_off, rest) = (Duration::ZERO, Duration::ZERO);
         let rules = Rules { attempts: 3, back_off, rest };
         let (case, stop) = (Case::default(), rig.stop);
@@ -389,9 +374,9 @@ pub(crate) mod tests {
 
     #[test]
     fn what_a_tester_lost_is_measured_again_and_kept_apart() {
-        let folder = Folder::new("repeat");
+        let folder = TestFolder::new("runner-repeat");
         let (clean, _) = run(&folder, &mut simulated(&[], None));
-        let folder = Folder::new("repeat-unfit");
+        let folder = TestFolder::new("runner-repeat-unfit");
         let (found, book) = run(&folder, &mut simulated(&[1, 4, 5], None));
         assert!((throughput(&found) / CAPACITY - 1.0).abs() < 0.01, "{found:?}");
         assert_eq!(throughput(&found), throughput(&clean));
@@ -404,7 +389,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_load_that_is_far_too_great_for_the_tester_is_tried_twice() {
-        let folder = Folder::new("hopeless");
+        let folder = TestFolder::new("runner-hopeless");
         let mut rig = Simulated { fastest: 1e6, ..simulated(&[], None) };
         let (found, book) = run(&folder, &mut rig);
         let failed: Vec<&Trial> = book.run.trials.iter().filter(|t| !t.valid()).collect();
@@ -421,7 +406,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_load_without_a_valid_trial_is_said_so() {
-        let folder = Folder::new("invalid");
+        let folder = TestFolder::new("runner-invalid");
         let (found, _) = run(&folder, &mut simulated(&[1, 2, 3], None));
         assert!(found.caveats.contains(Caveat::TrialsInvalid));
     }
@@ -433,7 +418,7 @@ pub(crate) mod tests {
         let every: Vec<u32> = (1..200).collect();
         let late: Vec<u32> = (3..200).collect();
         for (unfit, found_nothing) in [(every, true), (late, true), (vec![5, 6, 7], false)] {
-            let folder = Folder::new("again");
+            let folder = TestFolder::new("runner-again");
             let (found, mut book) = run(&folder, &mut simulated(&unfit, None));
             assert_eq!(found.finding.values.iter().all(|q| q.name != "throughput"), found_nothing);
             book.finish(found.clone()).unwrap();
@@ -454,11 +439,11 @@ pub(crate) mod tests {
             book.finish(again.clone()).unwrap();
             assert!(book.has("m") && book.run.measurements.len() == 1);
             drop(book);
-            let book = folder.book();
+            let book = book_in(&folder);
             assert!(book.has("m"));
             assert_eq!(book.run.measurements, [again]);
         }
-        let folder = Folder::new("not-again");
+        let folder = TestFolder::new("runner-not-again");
         for mut rig in [simulated(&[], None), Simulated { fastest: 1e6, ..simulated(&[], None) }] {
             let (found, mut book) = run(&folder, &mut rig);
             book.finish(found).unwrap();
@@ -485,8 +470,8 @@ pub(crate) mod tests {
                 CaveatSet::default()
             }
         }
-        let folder = Folder::new("agent");
-        let mut book = folder.book();
+        let folder = TestFolder::new("runner-agent");
+        let mut book = book_in(&folder);
         let rules = Rules { attempts: 2, back_off: Duration::ZERO, rest: Duration::ZERO };
         let (mut lost, case) = (Lost(simulated(&[], None), 6), Case::default());
         let stop = lost.0.stop;
@@ -502,11 +487,11 @@ pub(crate) mod tests {
 
     #[test]
     fn an_interrupted_run_goes_on_and_finds_the_same() {
-        let folder = Folder::new("whole");
+        let folder = TestFolder::new("runner-whole");
         let (whole, book) = run(&folder, &mut simulated(&[2], None));
         let offers: Vec<Offer> = book.run.trials.iter().map(|t| t.offer.clone()).collect();
         for stop_at in 1..=whole.trials.len() as u32 {
-            let folder = Folder::new("stopped");
+            let folder = TestFolder::new("runner-stopped");
             let (partial, book) = run(&folder, &mut simulated(&[2], Some(stop_at)));
             assert!(!partial.finding.complete);
             assert_eq!(book.run.trials.last().unwrap().invalid, [Invalid::Interrupted]);

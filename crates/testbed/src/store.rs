@@ -290,6 +290,7 @@ const ANEW: &str = "bring it back from a copy, or measure again into another fol
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_folder::TestFolder;
 
     fn head(plan: &str) -> BenchRun {
         let mut run = BenchRun::default();
@@ -313,24 +314,9 @@ mod tests {
         }
     }
 
-    struct Folder(PathBuf);
-    impl Folder {
-        fn new(name: &str) -> Folder {
-            let name = format!("sonde-store-{name}-{}", std::process::id());
-            let path = std::env::temp_dir().join(name);
-            let _ = fs::remove_dir_all(&path);
-            Folder(path)
-        }
-    }
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
-
     #[test]
     fn a_run_is_taken_up_where_it_was_left_even_in_the_middle_of_a_line() {
-        let folder = Folder::new("resume");
+        let folder = TestFolder::new("store-resume");
         let (mut store, run) = Store::open(&folder.0, head("p")).unwrap();
         assert!(run.trials.is_empty());
         store.add_trial(&trial(1)).unwrap();
@@ -351,7 +337,7 @@ mod tests {
 
     #[test]
     fn other_plans_other_folders_and_running_runs_are_refused() {
-        let folder = Folder::new("refuse");
+        let folder = TestFolder::new("store-refuse");
         let (store, _) = Store::open(&folder.0, head("p")).unwrap();
         let error = |run| Store::open(&folder.0, run).err().unwrap().to_string();
         assert!(error(head("p")).contains("another process"));
@@ -370,7 +356,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_written_is_an_error_of_its_own_and_leaves_whole_lines() {
-        let folder = Folder::new("full");
+        let folder = TestFolder::new("store-full");
         let (mut store, _) = Store::open(&folder.0, head("p")).unwrap();
         store.add_trial(&trial(1)).unwrap();
         store.measurements = OpenOptions::new().append(true).open("/dev/full").unwrap();
@@ -385,7 +371,7 @@ mod tests {
 
     #[test]
     fn a_damaged_line_is_named() {
-        let folder = Folder::new("damaged");
+        let folder = TestFolder::new("store-damaged");
         let (mut store, _) = Store::open(&folder.0, head("p")).unwrap();
         store.add_trial(&trial(1)).unwrap();
         store.add_measurement(&Measurement { id: "m".into(), ..Default::default() }).unwrap();
@@ -418,7 +404,7 @@ mod tests {
 
     #[test]
     fn trials_that_are_missing_are_an_error_and_none_is_measured_again_unasked() {
-        let folder = Folder::new("missing");
+        let folder = TestFolder::new("store-missing");
         let (mut store, _) = Store::open(&folder.0, head("p")).unwrap();
         (1..=3).for_each(|n| store.add_trial(&trial(n)).unwrap());
         let m = Measurement { id: "m".into(), trials: vec![1, 2, 3], ..Default::default() };

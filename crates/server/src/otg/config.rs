@@ -14,7 +14,7 @@ use super::ports::{Capture, Layer1};
 #[serde(deny_unknown_fields)]
 pub struct Config {
     #[serde(default)]
-    pub ports: Vec<Port>,
+    pub ports: Vec<PortConfig>,
     /// Settings of their links.
     #[serde(default)]
     pub layer1: Vec<Layer1>,
@@ -32,7 +32,7 @@ pub struct Config {
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Port {
+pub struct PortConfig {
     /// Unique among all names of the configuration.
     pub name: String,
     /// `INTERFACE`, or `NAMESPACE/INTERFACE`.

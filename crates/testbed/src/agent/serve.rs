@@ -652,7 +652,7 @@ const GRACE_NS: i64 = 1_000_000_000;
 #[cfg(test)]
 mod tests {
     use std::io::{Read as _, Write as _};
-    use std::path::{Path, PathBuf};
+    use std::path::Path;
 
     use rustls::{ClientConnection, StreamOwned};
     use sonde_meter::load::ValueOrder;
@@ -660,25 +660,17 @@ mod tests {
 
     use super::*;
     use crate::agent::cert::{CertRequest, make};
+    use crate::test_folder::TestFolder;
     use crate::tls;
 
     /// For what comes at once.
     const PATIENT: Duration = Duration::from_secs(120);
 
-    /// Removed with what is in it.
-    struct CertFolder(PathBuf);
-
-    impl Drop for CertFolder {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_dir_all(&self.0);
-        }
-    }
-
-    fn certificates() -> CertFolder {
-        let dir = std::env::temp_dir().join(format!("sonde-agent-end-{}", std::process::id()));
+    fn certificates() -> TestFolder {
+        let folder = TestFolder::new("agent-end");
         let (hosts, controllers) = (vec!["127.0.0.1".into()], vec!["controller".into()]);
-        make(&CertRequest { hosts, controllers, renew: false, dir: dir.clone() }).unwrap();
-        CertFolder(dir)
+        make(&CertRequest { hosts, controllers, renew: false, dir: folder.0.clone() }).unwrap();
+        folder
     }
 
     /// Both certificates are shown, and nothing is asked for.

@@ -18,10 +18,10 @@ use super::bed::PortFacts;
 pub(super) struct NeighbourResponder {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
-    ports: Vec<Arc<Port>>,
+    ports: Vec<Arc<AnsweringPort>>,
 }
 
-struct Port {
+struct AnsweringPort {
     socket: NeighbourSocket,
     neighbours: NeighbourAnswers,
     /// VLAN tags of its frames.
@@ -37,7 +37,7 @@ impl NeighbourResponder {
             let open = || NeighbourSocket::open(&port.interface);
             let socket = netns::inside(port.netns.as_deref(), open)?;
             let socket = socket.with_context(|| format!("port {}", port.name))?;
-            let port_of = Arc::new(Port { socket, neighbours, tags: tags(spec, i) });
+            let port_of = Arc::new(AnsweringPort { socket, neighbours, tags: tags(spec, i) });
             answering.ports.push(Arc::clone(&port_of));
             let stop = Arc::clone(&answering.stop);
             let thread = std::thread::Builder::new()
@@ -53,7 +53,7 @@ impl NeighbourResponder {
     /// bridge does not know it floods.
     pub(super) fn announce(&self) {
         let mut frame = [0; NeighbourAnswers::ANSWER_MAX];
-        for Port { socket, neighbours, tags } in self.ports.iter().map(Arc::as_ref) {
+        for AnsweringPort { socket, neighbours, tags } in self.ports.iter().map(Arc::as_ref) {
             if let Some(len) = neighbours.announce(tags, &mut frame) {
                 socket.send(&frame[..len]);
             }
@@ -91,8 +91,8 @@ fn tags(spec: &TesterSpec, port: usize) -> Vec<u8> {
     tags.iter().flat_map(|tag| [tag.tpid.to_be_bytes(), tag.tci.to_be_bytes()].concat()).collect()
 }
 
-fn answer(port: &Port, stop: &AtomicBool) {
-    let Port { socket, neighbours, .. } = port;
+fn answer(port: &AnsweringPort, stop: &AtomicBool) {
+    let AnsweringPort { socket, neighbours, .. } = port;
     let (mut question, mut reply) = ([0; 256], [0; NeighbourAnswers::ANSWER_MAX]);
     while !stop.load(Ordering::Relaxed) {
         match socket.receive(&mut question, LOOK_NS) {
