@@ -3,10 +3,8 @@
 use std::collections::HashMap;
 
 use sonde_results::bench::{BenchRun, Case};
+use sonde_results::hist::{BEYOND, supports};
 use sonde_results::{Hist, Trial};
-
-/// Samples that must lie beyond a percentile before it is worth printing.
-pub const BEYOND: u64 = 10;
 
 /// The share of `hist` up to which quantiles may be printed: at least [`BEYOND`] samples lie
 /// beyond. 0: none may.
@@ -17,8 +15,7 @@ pub fn reach(hist: &Hist) -> f64 {
 /// The quantile `q`, ns, where at least [`BEYOND`] samples lie beyond it on either side that
 /// is the farther.
 pub fn percentile(hist: &Hist, q: f64) -> Option<i64> {
-    // A hair's breadth for shares that binary fractions cannot hold.
-    (q.max(1.0 - q) <= reach(hist) + 1e-12).then(|| hist.quantile(q)).flatten()
+    supports(hist.count, q.max(1.0 - q)).then(|| hist.quantile(q)).flatten()
 }
 
 /// The valid trials with their cases.

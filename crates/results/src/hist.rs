@@ -10,6 +10,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::rtt_buckets::rtt_bucket_middle;
 
+/// Values beyond a quantile without which it would stand for single values only.
+pub const BEYOND: u64 = 10;
+
+/// Whether so many values have a quantile `q` (0 to 1) that can be believed: [`BEYOND`] or more lie
+/// beyond it.
+pub fn supports(count: u64, q: f64) -> bool {
+    // The product of 10,000 and 1 - 0.999 is a hair below 10.
+    count as f64 * (1.0 - q) >= BEYOND as f64 - 1e-6
+}
+
 /// Buckets per power of two.
 pub const SUB_BUCKETS: usize = 32;
 const SUB_BITS: u32 = SUB_BUCKETS.trailing_zeros();

@@ -221,6 +221,9 @@ pub fn format_elapsed(ns: i64) -> String {
     text
 }
 
+/// Octets of preamble, start delimiter and gap: so much longer than its octets with the FCS a frame
+/// takes the wire (IEEE 802.3; RFC 2544, appendix B).
+pub const WIRE_OCTETS: usize = 20;
 /// Nanoseconds in a second.
 pub const SECOND: i64 = 1_000_000_000;
 

@@ -19,6 +19,7 @@ use sonde_meter::trial::{NextTrial, TesterCeiling};
 use sonde_results::bench::{BedPort, BenchRun};
 use sonde_results::caveat::{Caveat, CaveatSet};
 use sonde_results::trial::{Offer, Pattern, Trial, TrialHealth};
+use sonde_results::units::WIRE_OCTETS;
 use sonde_run::error::RunError;
 use sonde_run::thread::{join_scoped, spawn_scoped};
 use sonde_sys::clock::tai_now;
@@ -413,8 +414,8 @@ impl DeviceRig<'_> {
     /// What the slower of the ports can carry, frames/s; infinite without a nominal speed.
     pub fn line_rate(&self, frame_bytes: f64) -> f64 {
         let speeds = self.bench.ports.iter().filter_map(|p| p.speed_bps);
-        // Preamble and gap: 20 octets (RFC 2544, appendix B).
-        speeds.map(|bps| bps as f64 / 8.0 / (frame_bytes + 20.0)).fold(f64::INFINITY, f64::min)
+        let on_wire = frame_bytes + WIRE_OCTETS as f64;
+        speeds.map(|bps| bps as f64 / 8.0 / on_wire).fold(f64::INFINITY, f64::min)
     }
 }
 

@@ -6,7 +6,7 @@ use sonde_results::trial::{Direction, SeriesPoint, StreamCount, WorstFrame};
 use sonde_wire::signature::{self, Repr, Secret};
 use sonde_wire::{Error, Time, parse};
 
-use super::{ArrivalDelays, ArrivalWindow, FCS_LEN, FastHist, LoadSchedule};
+use super::{FCS_LEN, FastHist, LoadSchedule, SequenceArrivals, SequenceVerdict};
 
 /// What an analyser looks for in one trial.
 #[derive(Clone, Debug)]
@@ -35,24 +35,17 @@ pub struct LoadAnalyserConfig {
 #[derive(Debug)]
 pub struct LoadAnalyser {
     config: LoadAnalyserConfig,
-    received: u64,
-    bytes: u64,
-    duplicates: u64,
+    /// Of all streams together, which share their numbers.
+    arrivals: SequenceArrivals<{ (LoadAnalyser::WINDOW / 64) as usize }>,
     reordered: u64,
     corrupted: u64,
     stray: u64,
     passed: u64,
-    first: Time,
-    last: Time,
     arrival_gap: i64,
-    /// One more than the greatest sequence number.
-    after: u64,
     worst: Vec<WorstFrame>,
     slots: Vec<SeriesPoint>,
     streams: Vec<(u64, u64)>,
     recent: Vec<(u64, i64)>,
-    seen: ArrivalWindow<{ (LoadAnalyser::WINDOW / 64) as usize }>,
-    delays: ArrivalDelays,
     ipdv: FastHist,
 }
 
@@ -65,23 +58,16 @@ impl LoadAnalyser {
         let streams = config.streams.min(1 << 16);
         let slots = (config.schedule.duration_ns() / config.slot_ns.max(1)) as usize + 120;
         LoadAnalyser {
-            received: 0,
-            bytes: 0,
-            duplicates: 0,
+            arrivals: SequenceArrivals::new(config.schedule.counted_from),
             reordered: 0,
             corrupted: 0,
             stray: 0,
             passed: 0,
-            first: Time::ZERO,
-            last: Time::ZERO,
             arrival_gap: 0,
-            after: 0,
             worst: Vec::with_capacity(WORST),
             slots: vec![SeriesPoint::default(); slots.min(Direction::SERIES_POINTS)],
             streams: vec![(0, 0); streams],
             recent: vec![(0, 0); RECENT as usize],
-            seen: ArrivalWindow::new(config.schedule.counted_from),
-            delays: ArrivalDelays::default(),
             ipdv: FastHist::default(),
             config,
         }
@@ -117,7 +103,7 @@ impl LoadAnalyser {
 
     #[inline]
     fn arrived(&mut self, signature: &Repr, len: usize, now: Time) {
-        let sequence = signature::extend(signature.sequence, self.after);
+        let sequence = self.arrivals.extend(signature.sequence);
         if sequence >= self.config.schedule.frames {
             self.stray += 1;
             return;
@@ -125,39 +111,34 @@ impl LoadAnalyser {
         if sequence < self.config.schedule.counted_from {
             return;
         }
-        if !self.seen.note(sequence) {
-            self.duplicates += 1;
+        let (at, before) = (now.as_nanos(), self.arrivals.times[1]);
+        let latency = signature::latency(at as u64, signature.sent);
+        let octets = (len + FCS_LEN) as u64;
+        if self.arrivals.take(sequence, octets, latency, at) == SequenceVerdict::Duplicate {
             return;
         }
-        match self.received {
-            0 => self.first = now,
-            _ => self.arrival_gap = self.arrival_gap.max(now - self.last),
+        if self.arrivals.received > 1 {
+            self.arrival_gap = self.arrival_gap.max(at - before);
         }
-        self.last = now;
-        self.received += 1;
-        self.bytes += len as u64;
         if let Some((received, after)) = self.streams.get_mut(usize::from(signature.stream)) {
             *received += 1;
-            // RFC 4737, section 3.3.
+            // RFC 4737, section 3.3, of each stream by itself.
             match sequence >= *after {
                 true => *after = sequence + 1,
                 false => self.reordered += 1,
             }
         }
-        let latency = signature::latency(now.as_nanos() as u64, signature.sent);
         self.note_delays(sequence, latency, now, signature.stream);
-        self.after = self.after.max(sequence + 1);
     }
 
     #[inline]
     fn note_delays(&mut self, sequence: u64, latency: i64, now: Time, stream: u16) {
-        self.delays.add(latency);
         // RFC 3393 in the order of sending.
         let (after, before) = self.recent[(sequence.wrapping_sub(1) % RECENT) as usize];
         if sequence > 0 && after == sequence {
             self.ipdv.add(latency - before);
         }
-        if sequence + 1 < self.after {
+        if sequence + 1 < self.arrivals.after() {
             let (after, next) = self.recent[((sequence + 1) % RECENT) as usize];
             if after == sequence + 2 {
                 self.ipdv.add(next - latency);
@@ -184,36 +165,35 @@ impl LoadAnalyser {
 
     /// Frames that have arrived, each once.
     pub fn received(&self) -> u64 {
-        self.received
+        self.arrivals.received
     }
 
     /// As [`super::LossLog::read`] wants it: for each 64 frames the sequence number of the first,
     /// and a bit for each that has arrived. The frames are those from where the last call ended up
     /// to `end`, a multiple of 64 except in the last call.
     pub fn harvest(&mut self, end: u64, take: impl FnMut(u64, u64)) {
-        self.seen.harvest(end, take);
+        self.arrivals.seen.harvest(end, take);
     }
 
     pub fn latency(&self) -> Hist {
-        self.delays.latency()
+        self.arrivals.delays.latency()
     }
 
     /// Fills in what is known of the arrivals; `lost`, `losses` and what was sent are not
     /// known here.
     pub fn read(&self, direction: &mut Direction) {
         let d = direction;
-        d.received = self.received;
-        d.received_bytes = self.bytes + self.received * FCS_LEN as u64;
-        d.duplicates = self.duplicates;
+        let SequenceArrivals { received, octets, duplicates, times, delays, .. } = &self.arrivals;
+        (d.received, d.received_bytes, d.duplicates) = (*received, *octets, *duplicates);
         d.reordered = self.reordered;
         d.corrupted = self.corrupted;
         d.stray = self.stray;
-        d.received_ns = [self.first.as_nanos(), self.last.as_nanos()];
+        d.received_ns = *times;
         d.arrival_gap_ns = self.arrival_gap;
-        d.latency = self.delays.latency();
+        d.latency = delays.latency();
         d.ipdv = self.ipdv.read();
-        d.jitter = self.delays.jitter();
-        d.rfc3550_jitter_ns = self.delays.rfc3550_jitter_ns();
+        d.jitter = delays.jitter();
+        d.rfc3550_jitter_ns = delays.rfc3550_jitter_ns();
         d.worst = self.worst.clone();
         let length_ns = self.config.slot_ns;
         d.series = self.slots.clone();

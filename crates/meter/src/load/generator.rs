@@ -15,8 +15,6 @@ pub struct LoadGenerator {
     sizes: Vec<u32>,
     ipv6: bool,
     schedule: LoadSchedule,
-    /// `LoadSchedule::catch_up_ns`.
-    catch_up_ns: i64,
     start: Time,
     put_off: PutOff,
     tag: u8,
@@ -42,15 +40,15 @@ impl LoadGenerator {
         tag: u8,
         secret: Secret,
     ) -> LoadGenerator {
+        let put_off = PutOff::new(schedule.catch_up_ns(CATCH_UP_MOST_NS));
         assert!(!headers.is_empty() && !sizes.is_empty(), "a load has flows and sizes");
         LoadGenerator {
             ipv6: headers[0].l4_at - headers[0].l3_at == 40,
             sizes: sizes.iter().map(|&s| s - FCS_LEN as u32).collect(),
             headers,
-            catch_up_ns: schedule.catch_up_ns(CATCH_UP_MOST_NS),
             schedule,
             start,
-            put_off: PutOff::default(),
+            put_off,
             tag,
             secret,
             next: 0,
@@ -132,14 +130,12 @@ impl Paced for LoadGenerator {
             if n >= self.schedule.counted_from {
                 self.late.add(late);
             }
-            self.put_off.left(late, self.catch_up_ns);
+            self.put_off.left(late);
         }
         self.next += 1;
         if self.schedule.leads(self.next) {
             let due_ns = self.schedule.due_ns(self.next);
-            if self.put_off.ns() > 0 {
-                self.put_off.step(due_ns - self.schedule.due_ns(n));
-            }
+            self.put_off.step(|| due_ns - self.schedule.due_ns(n));
             self.due = self.start + (due_ns + self.put_off.ns());
         }
         self.flow = if self.flow + 1 < self.headers.len() { self.flow + 1 } else { 0 };

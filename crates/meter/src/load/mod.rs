@@ -7,6 +7,7 @@
 
 mod analyser;
 mod arrival_window;
+mod arrivals;
 mod delays;
 mod generator;
 mod header;
@@ -22,6 +23,7 @@ mod traffic;
 
 pub use analyser::{LoadAnalyser, LoadAnalyserConfig};
 pub use arrival_window::ArrivalWindow;
+pub use arrivals::{SequenceArrivals, SequenceVerdict};
 pub use delays::ArrivalDelays;
 pub use generator::{CATCH_UP_MOST_NS, LoadGenerator};
 pub use header::{HEADER_MAX, HeaderTemplate, headers};

@@ -116,28 +116,41 @@ pub fn catch_up_ns(frame_ns: f64, most: i64) -> i64 {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PutOff {
     ns: i64,
+    catch_up_ns: i64,
 }
 
 impl PutOff {
+    /// Nothing is; what was held up for less than `catch_up_ns` is caught up ([`catch_up_ns`]).
+    pub fn new(catch_up_ns: i64) -> PutOff {
+        PutOff { ns: 0, catch_up_ns }
+    }
+
+    /// The same from now on with another load.
+    pub fn with_catch_up(self, catch_up_ns: i64) -> PutOff {
+        PutOff { catch_up_ns, ..self }
+    }
+
     /// How much later than planned frames are due, ns; 0 or more.
     #[inline]
     pub fn ns(self) -> i64 {
         self.ns
     }
 
-    /// A frame left `late` ns after it was due, of which `catch_up` are caught up.
+    /// A frame, or the first of a burst, left `late` ns after it was due.
     #[inline]
-    pub fn left(&mut self, late: i64, catch_up: i64) {
-        if late > catch_up {
+    pub fn left(&mut self, late: i64) {
+        if late > self.catch_up_ns {
             self.ns += late;
         }
     }
 
-    /// The next burst is due `step_ns` after the one before; while times are put off the load is
-    /// greater by a 64th. As `load_tx.bpf.c` has it.
+    /// The next one is due `step_ns` after the one before, were nothing put off; while times are put
+    /// off the load is greater by a 64th. As `load_tx.bpf.c` has it.
     #[inline]
-    pub fn step(&mut self, step_ns: i64) {
-        self.ns -= (step_ns >> 6).min(self.ns);
+    pub fn step(&mut self, step_ns: impl FnOnce() -> i64) {
+        if self.ns > 0 {
+            self.ns -= (step_ns() >> 6).min(self.ns);
+        }
     }
 }
 

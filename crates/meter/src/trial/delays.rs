@@ -3,8 +3,9 @@
 use sonde_results::Trial;
 use sonde_results::bench::{Finding, Quantity};
 use sonde_results::hist::Hist;
+use sonde_results::hist::supports;
 
-use super::values::{add_distribution, labelled, supports};
+use super::values::{add_distribution, labelled};
 
 /// Delays of one direction, or of all together.
 #[derive(Clone, Debug, Default)]

@@ -2,7 +2,7 @@
 
 use sonde_results::Trial;
 use sonde_results::bench::{Finding, Quantity};
-use sonde_results::hist::Hist;
+use sonde_results::hist::{BEYOND, Hist, supports};
 
 /// A second, ns.
 pub(super) const SECOND: i64 = 1_000_000_000;
@@ -17,18 +17,9 @@ pub(super) fn discard_within(discard_ns: i64, duration_ns: i64) -> i64 {
 const PERCENTILES: [(&str, f64); 5] =
     [("p50", 0.5), ("p99", 0.99), ("p99_9", 0.999), ("p99_99", 0.9999), ("p99_999", 0.99999)];
 
-/// Values beyond a percentile without which it would stand for single frames only.
-const BEYOND: f64 = 10.0;
-
 /// `name@label`; `name` where there is no label.
 pub(super) fn labelled(name: &str, label: &str) -> String {
     if label.is_empty() { name.into() } else { format!("{name}@{label}") }
-}
-
-/// Whether a sample is large enough for its quantile `q`.
-pub(super) fn supports(count: u64, q: f64) -> bool {
-    // The product of 10,000 and 1 - 0.999 is a hair below 10.
-    count as f64 * (1.0 - q) >= BEYOND - 1e-6
 }
 
 /// Adds least, mean, percentiles and greatest of `hist`, in ns, as `NAME_p99_9@LABEL`.

@@ -6,11 +6,12 @@
 
 use sonde_results::Trial;
 use sonde_results::bench::{Finding, Quantity};
+use sonde_results::hist::supports;
 use sonde_results::trial::{Direction, Offer};
 
 use super::delays::TrialDelays;
 use super::script::{Script, scripted};
-use super::values::{SECOND, labelled, supports};
+use super::values::{SECOND, labelled};
 use super::{NextTrial, Procedure};
 
 /// Service acceptance criteria; `None`: not agreed upon.

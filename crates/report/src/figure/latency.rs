@@ -2,13 +2,14 @@
 
 use sonde_results::Hist;
 use sonde_results::bench::{BenchRun, Case};
+use sonde_results::hist::BEYOND;
 
 use super::{colour, id, split};
 use crate::LOOP;
 use crate::chart::{Axis, AxisScale, Chart, Series, Shape};
 use crate::group::Labels;
 use crate::quantity::show;
-use crate::trials::{BEYOND, Pooled, percentile, pooled, reach};
+use crate::trials::{Pooled, percentile, pooled, reach};
 
 pub(super) fn charts(run: &BenchRun) -> Vec<Chart> {
     let mut pools = pooled(run);

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use sonde_results::units::WIRE_OCTETS;
 
 use super::pattern::as_text;
 
@@ -113,8 +114,7 @@ impl FlowRates {
     /// From frames and octets (with the FCS) a second, sent and received.
     pub fn new(frames: [f64; 2], bytes: [f64; 2]) -> FlowRates {
         let bits = bytes.map(|b| b * 8.0);
-        // Preamble, start delimiter and gap take the time of 20 octets (IEEE 802.3).
-        let l1 = [0, 1].map(|i| bits[i] + frames[i] * 160.0);
+        let l1 = [0, 1].map(|i| bits[i] + frames[i] * (8 * WIRE_OCTETS) as f64);
         FlowRates {
             frames_tx_rate: frames[0],
             frames_rx_rate: frames[1],

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 use sonde_port::PortStats;
-use sonde_results::Hist;
+use sonde_results::hist::{Hist, supports};
 
 use super::flow::FlowPlan;
 use super::port::TestPort;
@@ -84,8 +84,8 @@ pub fn port(port: &TestPort, sent: &PortStats, came: &ReceiverReport) -> Value {
     })
 }
 
-/// Least, mean, quantiles and greatest. A quantile is given only where at least [`BEYOND`] values
-/// lie beyond it; the median always is.
+/// Least, mean, quantiles and greatest. A quantile is given only where enough values lie beyond it;
+/// the median always is.
 fn distribution(hist: &Hist) -> Value {
     if hist.count == 0 {
         return json!({ "count": 0 });
@@ -95,8 +95,7 @@ fn distribution(hist: &Hist) -> Value {
     all.insert("min".into(), hist.min.into());
     all.insert("mean".into(), json!(hist.mean()));
     for (name, q) in QUANTILES {
-        let beyond = hist.count as f64 * (1.0 - q);
-        if q <= 0.5 || beyond >= BEYOND {
+        if q <= 0.5 || supports(hist.count, q) {
             all.insert(name.into(), json!(hist.quantile(q)));
         }
     }
@@ -112,8 +111,6 @@ const QUANTILES: [(&str, f64); 6] = [
     ("p99_99", 0.9999),
     ("p99_999", 0.99999),
 ];
-/// Values beyond a quantile that it takes to believe it; a little less for rounding.
-const BEYOND: f64 = 9.999;
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,7 @@
 //! A flow as it is carried out: checked, with its frames, its pace and its end.
 
 use sonde_meter::load::FCS_LEN;
+use sonde_results::units::WIRE_OCTETS;
 use sonde_server::otg::config::{
     Delay, DelayChoice, Duration, DurationChoice, Flow, Rate, RateChoice, RxTxRatioChoice,
     TxRxChoice,
@@ -81,7 +82,7 @@ impl FlowPace {
     pub fn after(self, octets: u16) -> f64 {
         match self {
             FlowPace::Even(ns) => ns,
-            FlowPace::ByLength(ns) => ns * (usize::from(octets) + FCS_LEN + WIRE) as f64,
+            FlowPace::ByLength(ns) => ns * (usize::from(octets) + FCS_LEN + WIRE_OCTETS) as f64,
         }
     }
 }
@@ -320,8 +321,6 @@ fn ratio(flow: &Flow, receivers: usize) -> Result<f64, String> {
     }
 }
 
-/// Octets of preamble, start delimiter and gap, as long as they take on the wire.
-const WIRE: usize = 20;
 /// The model's default, and Ethernet's.
 const LEAST_GAP: u64 = 12;
 

@@ -2,7 +2,7 @@
 
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError};
 
-use sonde_meter::load::{ArrivalDelays, ArrivalWindow, FCS_LEN};
+use sonde_meter::load::{FCS_LEN, SequenceArrivals, SequenceVerdict};
 use sonde_port::{Port, PortStats};
 use sonde_results::Hist;
 use sonde_sys::clock::tai_now;
@@ -119,12 +119,10 @@ struct PortAnalyser {
 
 struct Incoming {
     tag: u8,
-    /// One more than the greatest sequence number.
-    after: u64,
     /// Twice as many as [`WINDOW`]: it moves by 64 frames.
-    seen: ArrivalWindow<{ (WINDOW / 32) as usize }>,
-    delays: ArrivalDelays,
-    received: FlowReceived,
+    arrivals: SequenceArrivals<{ (WINDOW / 32) as usize }>,
+    reordered: u64,
+    too_late: u64,
     rate: RateMeter,
 }
 
@@ -132,60 +130,54 @@ impl Incoming {
     fn new() -> Incoming {
         Incoming {
             tag: 0,
-            after: 0,
-            seen: ArrivalWindow::new(0),
-            delays: ArrivalDelays::default(),
-            received: FlowReceived::default(),
+            arrivals: SequenceArrivals::new(0),
+            reordered: 0,
+            too_late: 0,
             rate: RateMeter::new(0, [0; 2]),
         }
     }
 
     fn expect(&mut self, tag: u8, clear: bool, now: i64) {
         self.tag = tag;
-        self.after = 0;
-        self.seen.clear();
+        self.arrivals.restart();
         if clear {
-            self.delays.clear();
-            self.received = FlowReceived::default();
+            self.arrivals.clear();
+            (self.reordered, self.too_late) = (0, 0);
         }
         self.rate = RateMeter::new(now, self.totals());
     }
 
     fn totals(&self) -> [u64; 2] {
-        [self.received.frames, self.received.bytes]
+        [self.arrivals.received, self.arrivals.octets]
     }
 
-    fn received(&self) -> FlowReceived {
+    fn received(&self, now: i64) -> FlowReceived {
+        let SequenceArrivals { received, octets, duplicates, times, delays, .. } = &self.arrivals;
         FlowReceived {
-            latency: self.delays.latency(),
-            jitter: self.delays.jitter(),
-            rfc3550_jitter_ns: self.delays.rfc3550_jitter_ns(),
-            ..self.received.clone()
+            frames: *received,
+            bytes: *octets,
+            rates: self.rate.read(now, self.totals()),
+            duplicates: *duplicates,
+            reordered: self.reordered,
+            too_late: self.too_late,
+            times: *times,
+            latency: delays.latency(),
+            jitter: delays.jitter(),
+            rfc3550_jitter_ns: delays.rfc3550_jitter_ns(),
         }
     }
 
     #[inline]
     fn take(&mut self, repr: &Repr, octets: usize, at: i64) {
-        let sequence = signature::extend(repr.sequence, self.after);
-        if sequence + WINDOW < self.after {
-            self.received.too_late += 1;
+        let sequence = self.arrivals.extend(repr.sequence);
+        if sequence + WINDOW < self.arrivals.after() {
+            self.too_late += 1;
             return;
         }
-        self.seen.advance((sequence + 1).saturating_sub(WINDOW));
-        if !self.seen.note(sequence) {
-            self.received.duplicates += 1;
-            return;
-        }
-        let r = &mut self.received;
-        r.reordered += u64::from(sequence < self.after);
-        self.after = self.after.max(sequence + 1);
-        self.delays.add(signature::latency(at as u64, repr.sent));
-        if r.frames == 0 {
-            r.times[0] = at;
-        }
-        r.times[1] = at;
-        r.frames += 1;
-        r.bytes += (octets + FCS_LEN) as u64;
+        self.arrivals.seen.advance((sequence + 1).saturating_sub(WINDOW));
+        let latency = signature::latency(at as u64, repr.sent);
+        let verdict = self.arrivals.take(sequence, (octets + FCS_LEN) as u64, latency, at);
+        self.reordered += u64::from(verdict == SequenceVerdict::Reordered);
     }
 }
 
@@ -236,10 +228,9 @@ impl PortAnalyser {
                 report.rates = self.rate.read(now, [report.frames, report.bytes]);
                 report.stats = port.stats();
                 report.capture = self.capture.as_ref().map(|r| [r.len() as u64, r.left_out]);
-                for (index, flow) in self.flows.iter_mut().enumerate() {
+                for (index, flow) in self.flows.iter().enumerate() {
                     let Some(flow) = flow else { continue };
-                    flow.received.rates = flow.rate.read(now, flow.totals());
-                    report.flows.push((index as u16, flow.received()));
+                    report.flows.push((index as u16, flow.received(now)));
                 }
                 let _ = to.send(report);
             }

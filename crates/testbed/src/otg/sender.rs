@@ -73,7 +73,6 @@ pub fn run(
         secret,
         failed: None,
         put_off: PutOff::default(),
-        catch_up_ns: 0,
         senders,
         preferred: None,
     };
@@ -121,8 +120,6 @@ struct PortSender {
     failed: Option<String>,
     /// Of all flows together, so that they keep their distances.
     put_off: PutOff,
-    /// How late a frame may leave before those that follow are put off.
-    catch_up_ns: i64,
     /// Senders of the whole generator.
     senders: usize,
     /// While there is something to send.
@@ -265,7 +262,8 @@ impl PortSender {
                 // All of them together, as a device meets them.
                 let per_ns =
                     self.flows.iter().filter(|f| sending(f)).map(|f| 1.0 / f.plan.gap_ns());
-                self.catch_up_ns = catch_up_ns(1.0 / per_ns.sum::<f64>(), CATCH_UP_MOST_NS);
+                let catch_up_ns = catch_up_ns(1.0 / per_ns.sum::<f64>(), CATCH_UP_MOST_NS);
+                self.put_off = self.put_off.with_catch_up(catch_up_ns);
                 let due = self.flows.iter().enumerate().filter(|(_, f)| sending(f));
                 self.due.extend(due.map(|(i, f)| Reverse((f.due(), i))));
                 let _ = done.send(());
@@ -338,11 +336,9 @@ impl Paced for PortSender {
             if let Some(mut top) = self.due.peek_mut() {
                 *top = Reverse((next, i));
             }
-            self.put_off.left(late, self.catch_up_ns);
-            if self.put_off.ns() > 0
-                && let Some(&Reverse((next, _))) = self.due.peek()
-            {
-                self.put_off.step(next - due);
+            self.put_off.left(late);
+            if let Some(&Reverse((next, _))) = self.due.peek() {
+                self.put_off.step(|| next - due);
             }
             return Some(len);
         }

@@ -9,7 +9,7 @@ fn taken(frames: &[(u32, i64)]) -> FlowReceived {
         let sent = signature::sent(i64::from(sequence) * 100 - 1_000);
         flow.take(&Repr { trial: 1, stream: 0, sequence, sent }, 60, at);
     }
-    flow.received()
+    flow.received(0)
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn frames_of_others_and_of_before_are_distinguished() {
     let r = &port.report;
     assert_eq!((r.frames, r.bytes, r.stray, r.damaged), (6, 384, 3, 1));
     assert_eq!(r.whole, 4, "one of the flow and three strays");
-    assert_eq!(port.flows[1].as_ref().unwrap().received.frames, 1);
+    assert_eq!(port.flows[1].as_ref().unwrap().arrivals.received, 1);
 }
 
 #[test]
@@ -70,5 +70,5 @@ fn a_tag_that_is_added_on_the_way_does_no_harm() {
     Repr { trial: 1, stream: 0, sequence: 0, sent: 0 }.emit(&mut frame, &secret).unwrap();
     frame.splice(12..12, [0x81, 0, 0, 5]);
     port.frame(&frame, 0);
-    assert_eq!((port.report.damaged, port.flows[0].as_ref().unwrap().received.frames), (0, 1));
+    assert_eq!((port.report.damaged, port.flows[0].as_ref().unwrap().arrivals.received), (0, 1));
 }
