@@ -2,38 +2,32 @@
 //! kernel (RFC 8762, section 4.3).
 
 mod addresses;
+mod delivery;
 mod kernel;
+mod worker;
 
 pub mod settings;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
-use rtrb::{Consumer, Producer, RingBuffer};
+use anyhow::Result;
 use serde::Serialize;
-use sonde_meter::Instrument;
 use sonde_meter::stamp::{self, Reflector, ReflectorConfig};
-use sonde_port::{Port, PortStats};
-use sonde_sys::clock::{self, ClockState};
-use sonde_sys::schedule;
-use sonde_wire::prefix::Prefix;
+use sonde_port::PortStats;
+use sonde_sys::clock::{self, ClockState, SteadyClock};
+use sonde_wire::Time;
 
-use self::addresses::OwnAddresses;
-use self::kernel::Kernel;
-
+use self::addresses::{HostState, OwnAddresses};
+use self::kernel::{InKernel, Kernel, KernelCounts};
 use self::settings::Limit;
 pub use self::settings::Settings;
+use self::worker::{Snapshot, Worker, tai_offset};
 use crate::confined::Uses;
 use crate::error::RunError;
-use crate::pump;
+use crate::run_clock::RunClock;
 use crate::running::{Context, Ended, Latest, RecordSender, Running, Stop, records};
 use crate::secrets::secrets;
-use crate::thread::join;
 
 /// A running reflector.
 pub type Reflecting = Running<ReflectorReport, ReflectorReport, ()>;
@@ -99,7 +93,7 @@ pub fn start(settings: Settings, context: &Context) -> Result<(About, Reflecting
     let mut uses = vec![Uses::Engine(settings.engine.engine)];
     uses.extend(settings.kernel.then_some(Uses::Program));
     context.opened(&uses, &[])?;
-    let worker = Worker::start(port, reflector, addresses, settings.engine.cpu)?;
+    let worker = Worker::start(port, reflector, settings.engine.cpu)?;
     let about = About {
         ports: settings.port.clone(),
         engine: caps.engine.to_string(),
@@ -109,68 +103,83 @@ pub fn start(settings: Settings, context: &Context) -> Result<(About, Reflecting
     tracing::debug!("answering on {about}");
     let (sender, receiver) = records(RECORDS);
     let status = Latest::new(ReflectorReport::default());
+    let clock = SteadyClock::new();
     let mut reflecting = Reflect {
         interface: Interface::new(spec.interface.as_deref()),
-        settings,
+        report_interval: settings.report_interval,
         worker,
         kernel,
+        host: addresses,
         reflected: 0,
-        reported: Instant::now(),
+        reported: clock.now(),
+        looked: clock.now(),
+        clock,
+        sender,
+        status: status.clone(),
     };
-    let (stop, theirs) = (context.stop.clone(), status.clone());
+    let stop = context.stop.clone();
     let asked = stop.clone();
-    let work = move || match reflecting.run(&sender, &theirs, &asked) {
-        Ok(()) => reflecting.end(&sender, &theirs),
-        Err(error) => {
-            let ended = reflecting.end(&sender, &theirs);
-            Ended { failure: Some(RunError::Host(error)), ..ended }
-        }
-    };
+    let work = move || reflecting.work(&asked);
     Ok((about, Running::start("sonde-reflect", (receiver, status, ()), stop, work)?))
 }
 
-/// State of the main thread of a reflector.
-struct Reflect {
-    settings: Settings,
+/// State of the main thread of a reflector: `K` reflects in the kernel, `H` is the host, `C` the
+/// clock.
+struct Reflect<K, H, C> {
+    /// Between two records, ns.
+    report_interval: i64,
     worker: Worker,
-    kernel: Option<Kernel>,
+    kernel: Option<K>,
+    host: H,
     interface: Interface,
+    clock: C,
     /// Replies up to the latest record.
     reflected: u64,
-    reported: Instant,
+    reported: Time,
+    /// The last look at the host.
+    looked: Time,
+    sender: RecordSender<ReflectorReport>,
+    status: Latest<ReflectorReport>,
 }
 
-impl Reflect {
-    fn run(
-        &mut self,
-        sender: &RecordSender<ReflectorReport>,
-        status: &Latest<ReflectorReport>,
-        stop: &Stop,
-    ) -> Result<()> {
-        while !stop.wait(LOOK_AROUND) && !self.worker.is_finished() {
-            self.worker.follow_host()?;
+impl<K: InKernel, H: HostState, C: RunClock> Reflect<K, H, C> {
+    fn work(&mut self, stop: &Stop) -> Ended {
+        match self.run(stop) {
+            Ok(()) => self.end(),
+            Err(error) => Ended { failure: Some(RunError::Host(error)), ..self.end() },
+        }
+    }
+
+    /// Until the end is asked for, or the worker has ended by itself. An error: what failed.
+    fn run(&mut self, stop: &Stop) -> Result<()> {
+        while !self.clock.wait(LOOK_AROUND_NS, stop) && !self.worker.is_finished() {
+            let now = self.clock.now();
+            if now - self.looked >= HOST_NS {
+                self.looked = now;
+                self.worker.follow(&mut self.host)?;
+            }
             if let Some(kernel) = &mut self.kernel {
-                kernel.follow(&self.settings)?;
+                kernel.follow()?;
             }
             self.interface.log(&self.worker.latest().port);
-            if self.reported.elapsed().as_nanos() as i64 >= self.settings.report_interval {
-                let counts = self.kernel.as_mut().map(Kernel::counts).transpose()?;
+            if now - self.reported >= self.report_interval {
+                let counts = self.kernel.as_mut().map(InKernel::counts).transpose()?;
                 let latest = self.worker.latest();
-                let record = self.record(&latest, counts.as_ref());
-                status.update(|s| s.clone_from(&record));
-                sender.push(record);
+                self.report(&latest, counts.as_ref());
             }
         }
         Ok(())
     }
 
-    /// What was done since the start, and how fast since this was last asked.
-    fn record(&mut self, s: &Snapshot, kernel: Option<&kernel::KernelCounts>) -> ReflectorReport {
-        let reflected = s.counters.reflected + kernel.map_or(0, kernel::KernelCounts::reflected);
-        let seconds = self.reported.elapsed().as_secs_f64().max(1e-9);
+    /// Hands over what was done since the start, and how fast since this was last asked.
+    fn report(&mut self, s: &Snapshot, kernel: Option<&KernelCounts>) -> ReflectorReport {
+        let now = self.clock.now();
+        let reflected = s.counters.reflected + kernel.map_or(0, KernelCounts::reflected);
+        // A record may follow another at once.
+        let seconds = (now - self.reported).max(1) as f64 / 1e9;
         let per_second = reflected.saturating_sub(self.reflected) as f64 / seconds;
-        (self.reflected, self.reported) = (reflected, Instant::now());
-        ReflectorReport {
+        (self.reflected, self.reported) = (reflected, now);
+        let record = ReflectorReport {
             at_ns: clock::unix_now_ns(),
             reflected,
             per_second,
@@ -178,32 +187,29 @@ impl Reflect {
             user: s.counters.iter().collect(),
             port: s.port.iter().collect(),
             kernel: kernel.map(|counts| counts.iter().collect()),
-        }
+        };
+        self.status.update(|s| s.clone_from(&record));
+        self.sender.push(record.clone());
+        record
     }
 
     /// The last record, with what was counted to the last packet.
-    fn end(
-        &mut self,
-        sender: &RecordSender<ReflectorReport>,
-        status: &Latest<ReflectorReport>,
-    ) -> Ended {
+    fn end(&mut self) -> Ended {
         let (counted, mut outcome) = self.worker.end();
-        let counts = match self.kernel.as_mut().map(Kernel::last_counts).transpose() {
+        let counts = match self.kernel.as_mut().map(InKernel::last_counts).transpose() {
             Ok(counts) => counts,
             Err(error) => {
                 outcome = outcome.and(Err(error));
                 None
             }
         };
-        let record = self.record(&counted, counts.as_ref());
+        let record = self.report(&counted, counts.as_ref());
         let named = |kind: &'static str, of: &BTreeMap<&'static str, u64>| {
             of.iter().map(|(name, n)| (format!("{kind}_{name}"), *n)).collect::<Vec<_>>()
         };
         let mut counters = named("user", &record.user);
         counters.extend(named("port", &record.port));
         counters.extend(record.kernel.iter().flat_map(|of| named("kernel", of)));
-        status.update(|s| s.clone_from(&record));
-        sender.push(record);
         Ended {
             counters: counters.into_iter().collect(),
             failure: outcome.err().map(RunError::Host),
@@ -226,10 +232,6 @@ fn config(settings: &Settings, clock: ClockState) -> ReflectorConfig {
         clock_error: clock.max_error_ns,
         ..ReflectorConfig::new(settings.port.clone(), tai_offset(clock), seed)
     }
-}
-
-fn tai_offset(clock: ClockState) -> i64 {
-    i64::from(clock.tai_offset_s) * 1_000_000_000
 }
 
 fn limit(limit: Limit) -> Option<stamp::RateLimit> {
@@ -263,129 +265,12 @@ impl Interface {
     }
 }
 
-/// The thread that reflects, from outside.
-struct Worker {
-    snapshots: Consumer<Snapshot>,
-    news: Producer<News>,
-    addresses: OwnAddresses,
-    latest: Snapshot,
-    checked: Instant,
-    stop: Arc<AtomicBool>,
-    /// Ends with what was counted to the last packet.
-    thread: Option<JoinHandle<(Snapshot, Result<()>)>>,
-}
-
-/// What it is given about this host.
-enum News {
-    Clock(ClockState),
-    NoSenders(Vec<Prefix>),
-}
-
-/// What it says about itself.
-#[derive(Clone, Copy, Default)]
-struct Snapshot {
-    counters: stamp::ReflectorCounters,
-    port: PortStats,
-    sessions: usize,
-}
-
-impl Snapshot {
-    fn of(reflector: &Reflector, port: &mut dyn Port) -> Self {
-        Snapshot {
-            counters: *reflector.counters(),
-            port: port.stats(),
-            sessions: reflector.sessions(),
-        }
-    }
-}
-
-impl Worker {
-    fn start(
-        mut port: Box<dyn Port>,
-        mut reflector: Reflector,
-        addresses: OwnAddresses,
-        cpu: Option<usize>,
-    ) -> Result<Self> {
-        let (mut snapshot_tx, snapshots) = RingBuffer::new(64);
-        let (news, mut news_rx) = RingBuffer::<News>::new(16);
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = stop.clone();
-        let thread = std::thread::Builder::new().name("sonde-reflect".into()).spawn(move || {
-            let port = port.as_mut();
-            let mut record = stamp::ReflectorInterval::default();
-            let mut housekeeping = port.now();
-            let mut serve = || -> Result<()> {
-                if let Some(cpu) = cpu {
-                    schedule::pin_to_cpu(cpu).with_context(|| {
-                        format!("`cpu`: cannot run on processor {cpu}; 'lscpu -e' lists them")
-                    })?;
-                }
-                while !stopped.load(Ordering::Relaxed) {
-                    let turn = pump::turn(port, &mut reflector)?;
-                    if turn.now >= housekeeping {
-                        housekeeping = turn.now + HOUSEKEEPING;
-                        while let Ok(news) = news_rx.pop() {
-                            match news {
-                                News::Clock(c) => {
-                                    let offset = tai_offset(c);
-                                    reflector.set_clock(offset, c.synchronised, c.max_error_ns);
-                                }
-                                News::NoSenders(list) => reflector.set_no_senders(&list)?,
-                            }
-                        }
-                        while reflector.poll_record(&mut record) {}
-                        let _ = snapshot_tx.push(Snapshot::of(&reflector, port));
-                    }
-                    if turn.is_idle() {
-                        pump::rest(port, &reflector, turn.now, housekeeping)?;
-                    }
-                }
-                Ok(())
-            };
-            let outcome = serve();
-            (Snapshot::of(&reflector, port), outcome)
-        })?;
-        let (latest, checked) = (Snapshot::default(), Instant::now());
-        Ok(Worker { snapshots, news, addresses, latest, checked, stop, thread: Some(thread) })
-    }
-
-    fn latest(&mut self) -> Snapshot {
-        while let Ok(snapshot) = self.snapshots.pop() {
-            self.latest = snapshot;
-        }
-        self.latest
-    }
-
-    /// Once a second: the clock, and the addresses.
-    fn follow_host(&mut self) -> Result<()> {
-        self.latest();
-        if self.checked.elapsed() >= Duration::from_secs(1) {
-            self.checked = Instant::now();
-            let _ = self.news.push(News::Clock(clock::clock_state()));
-            if self.addresses.have_changed()? {
-                let _ = self.news.push(News::NoSenders(self.addresses.no_senders()?));
-            }
-        }
-        Ok(())
-    }
-
-    fn is_finished(&self) -> bool {
-        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
-    }
-
-    fn end(&mut self) -> (Snapshot, Result<()>) {
-        self.stop.store(true, Ordering::Relaxed);
-        match self.thread.take().map(join) {
-            Some(Ok(ended)) => ended,
-            Some(Err(panicked)) => (self.latest(), Err(panicked.into())),
-            None => (self.latest(), Ok(())),
-        }
-    }
-}
-
-/// Between looks at orders and self-reports, ns.
-const HOUSEKEEPING: i64 = 100_000_000;
-/// Between looks at the worker and the host.
-const LOOK_AROUND: Duration = Duration::from_millis(200);
+/// Between looks at the worker and the kernel's program.
+const LOOK_AROUND_NS: i64 = 200_000_000;
+/// Between looks at the host's clock and addresses.
+const HOST_NS: i64 = 1_000_000_000;
 /// Records that wait for their reader.
 const RECORDS: usize = 1_024;
+
+#[cfg(test)]
+mod tests;

@@ -1,10 +1,11 @@
 //! For tests: a clock that stands still unless it is moved, and a port whose far end is a
-//! reflector behind a modelled path. The port's time passes only while it is used.
+//! reflector, or a sender, behind a modelled path. The port's time passes only while it is used.
 
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use sonde_meter::stamp::{Reflector, ReflectorConfig};
+use sonde_meter::Instrument;
+use sonde_meter::stamp::{Reflector, ReflectorConfig, Sender};
 use sonde_port::mem::{MemClock, MemLink, MemPort, MemStats, PathModel};
 use sonde_port::{Caps, Port, PortError, PortStats, RxBurst, TxBurst};
 use sonde_wire::Time;
@@ -40,13 +41,21 @@ impl RunClock for VirtualClock {
 }
 
 /// One end of a path to a reflector on UDP port 862.
-pub struct ReflectedPort {
+pub type ReflectedPort = ModelledPort<Reflector>;
+
+/// One end of a path from a sender.
+pub type ProbedPort = ModelledPort<Sender>;
+
+/// One end of a path, with an instrument at the other.
+pub struct ModelledPort<I> {
     port: MemPort,
     far: MemPort,
-    reflector: Reflector,
+    instrument: Arc<Mutex<I>>,
     clock: MemClock,
     /// Held by a test until the port may be used: then what it does waits for the test.
     pub gate: Option<Arc<Mutex<()>>>,
+    /// What happens when it is used for the first time from then on.
+    pub at: Option<(Time, Box<dyn FnOnce() + Send>)>,
     /// From then on it receives nothing but errors.
     pub fails_at: Option<Time>,
     /// Frames that it says it has lost by itself, from a time on.
@@ -66,31 +75,49 @@ pub struct Seen {
 impl ReflectedPort {
     /// Its time begins at `begin`, with the same path both ways.
     pub fn new(begin: Time, path: &PathModel) -> (ReflectedPort, Arc<Mutex<Seen>>) {
-        let (port, far, clock) = MemLink::new(1, path.clone(), path.clone());
-        clock.advance_to(begin);
         let settings = ReflectorConfig::new(vec![862], 0, 1);
         let reflector = Reflector::new(&settings, begin).expect("the settings are plain");
-        let seen = Arc::<Mutex<Seen>>::default();
-        let (fails_at, dropped) = (None, None);
-        let theirs = seen.clone();
-        let gate = None;
-        (ReflectedPort { port, far, reflector, clock, gate, fails_at, dropped, seen }, theirs)
-    }
-
-    /// The far end does what is due.
-    fn reflect(&mut self) {
-        pump::turn(&mut self.far, &mut self.reflector).expect("a modelled port does not fail");
-        let mut seen = self.seen.lock().expect("no test panics with it");
-        *seen = Seen { path: self.clock.stats(), last: self.clock.now() };
+        let (port, _, seen) = ModelledPort::to(reflector, begin, path);
+        (port, seen)
     }
 }
 
-impl Port for ReflectedPort {
+impl<I: Instrument> ModelledPort<I> {
+    /// The port, what is at its far end, and what it has done.
+    pub fn to(
+        instrument: I,
+        begin: Time,
+        path: &PathModel,
+    ) -> (Self, Arc<Mutex<I>>, Arc<Mutex<Seen>>) {
+        let (port, far, clock) = MemLink::new(1, path.clone(), path.clone());
+        clock.advance_to(begin);
+        let (seen, instrument) = (Arc::<Mutex<Seen>>::default(), Arc::new(Mutex::new(instrument)));
+        let theirs = (instrument.clone(), seen.clone());
+        let (gate, at, fails_at, dropped) = (None, None, None, None);
+        let port = ModelledPort { port, far, instrument, clock, gate, at, fails_at, dropped, seen };
+        (port, theirs.0, theirs.1)
+    }
+
+    /// The far end does what is due. Returns when it has to do something next.
+    fn turn_far_end(&mut self) -> Option<Time> {
+        let mut instrument = self.instrument.lock().expect("no test panics with it");
+        pump::turn(&mut self.far, &mut *instrument).expect("a modelled port does not fail");
+        let mut seen = self.seen.lock().expect("no test panics with it");
+        *seen = Seen { path: self.clock.stats(), last: self.clock.now() };
+        // What is due already was done in this turn, or waits for its reader.
+        instrument.poll_timeout().filter(|due| *due > self.clock.now())
+    }
+}
+
+impl<I: Instrument + Send> Port for ModelledPort<I> {
     fn rx(&mut self) -> Result<RxBurst<'_>, PortError> {
         if let Some(gate) = self.gate.take() {
             drop(gate.lock());
         }
-        self.reflect();
+        self.turn_far_end();
+        if let Some((_, happens)) = self.at.take_if(|(at, _)| self.clock.now() >= *at) {
+            happens();
+        }
         if self.fails_at.is_some_and(|at| self.clock.now() >= at) {
             return Err(PortError::Config("the cable was cut".into()));
         }
@@ -105,10 +132,11 @@ impl Port for ReflectedPort {
         self.port.flush()
     }
 
-    /// Time passes until the next frame arrives somewhere.
+    /// Time passes until the next frame arrives somewhere, or the far end has something to do.
     fn wait(&mut self, until: Time) -> Result<(), PortError> {
-        self.clock.advance_to(self.clock.next_event().map_or(until, |next| next.min(until)));
-        self.reflect();
+        let next = self.turn_far_end().into_iter().chain(self.clock.next_event()).min();
+        self.clock.advance_to(next.map_or(until, |next| next.min(until)));
+        self.turn_far_end();
         Ok(())
     }
 

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use anyhow::Context as _;
 use sonde_port::{Engine, Filter, OpenSpec};
+use sonde_sys::clock::{self, ClockState};
 use sonde_sys::netlink::{Links, NetlinkEvent, NetlinkWatch, Routes};
 use sonde_wire::prefix::Prefix;
 
@@ -70,6 +71,46 @@ pub struct OwnAddresses {
     own_may_ask: bool,
 }
 
+/// What a reflector follows of its host. Tests have a host of their own.
+pub trait HostState {
+    /// How its clock stands.
+    fn clock(&mut self) -> ClockState;
+
+    /// Whether addresses have come or gone since the last call.
+    ///
+    /// # Errors
+    /// The kernel does not say.
+    fn have_changed(&mut self) -> anyhow::Result<bool>;
+
+    /// Addresses that the reflector of user space has no request from. Of a network that is routed
+    /// to this host, senders may be in it.
+    ///
+    /// # Errors
+    /// The kernel does not say.
+    fn no_senders(&mut self) -> anyhow::Result<Vec<Prefix>>;
+}
+
+impl HostState for OwnAddresses {
+    fn clock(&mut self) -> ClockState {
+        clock::clock_state()
+    }
+
+    fn have_changed(&mut self) -> anyhow::Result<bool> {
+        let concerns = |e: &NetlinkEvent| {
+            matches!(e, NetlinkEvent::Route | NetlinkEvent::Address | NetlinkEvent::Overrun)
+        };
+        Ok(self.watch.poll()?.iter().any(concerns))
+    }
+
+    fn no_senders(&mut self) -> anyhow::Result<Vec<Prefix>> {
+        let mut all = self.routes.shared_addresses()?;
+        if !self.own_may_ask {
+            all.extend(self.routes.local_prefixes()?.into_iter().filter(|p| p.is_host()));
+        }
+        Ok(all)
+    }
+}
+
 impl OwnAddresses {
     /// Follows them from now on.
     ///
@@ -87,30 +128,6 @@ impl OwnAddresses {
 
     fn routes() -> Result<Routes, RunError> {
         Ok(Routes::open().with_context(|| netlink("ask the kernel for its addresses"))?)
-    }
-
-    /// Whether any have come or gone since the last call.
-    ///
-    /// # Errors
-    /// The kernel does not say.
-    pub fn have_changed(&mut self) -> anyhow::Result<bool> {
-        let concerns = |e: &NetlinkEvent| {
-            matches!(e, NetlinkEvent::Route | NetlinkEvent::Address | NetlinkEvent::Overrun)
-        };
-        Ok(self.watch.poll()?.iter().any(concerns))
-    }
-
-    /// Addresses that the reflector of user space has no request from. Of a network that is routed
-    /// to this host, senders may be in it.
-    ///
-    /// # Errors
-    /// The kernel does not say.
-    pub fn no_senders(&mut self) -> anyhow::Result<Vec<Prefix>> {
-        let mut all = self.routes.shared_addresses()?;
-        if !self.own_may_ask {
-            all.extend(self.routes.local_prefixes()?.into_iter().filter(|p| p.is_host()));
-        }
-        Ok(all)
     }
 
     /// For the reflector in the kernel: what it answers for, and what else no request comes

@@ -1,12 +1,13 @@
 //! The reflector in the kernel: attached, updated when the host changes, and checked against
 //! the counters of the driver.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
 use sonde_bpf::AttachMode;
-use sonde_bpf::reflect::{KernelReflector, KernelReflectorConfig, ReflectorCounters};
+use sonde_bpf::reflect::{KernelReflector, KernelReflectorConfig};
 use sonde_port::XdpMode;
 use sonde_sys::SysError;
 use sonde_sys::clock::{self, ClockState};
@@ -16,13 +17,15 @@ use sonde_sys::netlink::{Link, Links};
 use sonde_wire::prefix::Prefix;
 use sonde_wire::{ErrorEstimate, TimestampFormat};
 
-use super::addresses::OwnAddresses;
+use super::addresses::{HostState as _, OwnAddresses};
+use super::delivery::{Delivery, DriverCounts};
 use super::settings::Settings;
 use crate::error::RunError;
 use crate::links::netlink;
 
 /// The reflector in the kernel, on one interface.
 pub struct Kernel {
+    settings: Settings,
     reflector: KernelReflector,
     interface: String,
     /// `None` while there is no interface.
@@ -30,40 +33,69 @@ pub struct Kernel {
     mode: AttachMode,
     links: Links,
     addresses: OwnAddresses,
+    driver: DriverCount,
+    /// One end of a veth pair.
+    veth: bool,
     delivery: Delivery,
     checked: Instant,
     lost: u64,
     returned: u64,
 }
 
-/// Counters of the program and of the interface.
-pub struct KernelCounts {
-    /// Counters of the program.
-    pub counters: ReflectorCounters,
-    /// Of the replies, those that never left: not counted as reflected.
-    pub undelivered: u64,
-    /// Times that the interface vanished, and was there again.
-    pub interface: [u64; 2],
+/// A reflector in the kernel, as the loop in user space sees it. Tests have one of their own.
+pub trait InKernel {
+    /// Looks whether the replies arrive; once a second also at the clock, at the addresses that
+    /// are ours, and at the interface. What a user has to know is logged.
+    ///
+    /// # Errors
+    /// Replies that cannot leave in the mode that was asked for; a kernel that does not say.
+    fn follow(&mut self) -> Result<()>;
+
+    /// What has been done so far.
+    ///
+    /// # Errors
+    /// The kernel does not say.
+    fn counts(&mut self) -> Result<KernelCounts>;
+
+    /// The same at the end: what the last packets came to is waited for.
+    ///
+    /// # Errors
+    /// The kernel does not say.
+    fn last_counts(&mut self) -> Result<KernelCounts>;
 }
 
-impl KernelCounts {
-    /// Replies that left.
-    pub fn reflected(&self) -> u64 {
-        self.counters.get("reflected").saturating_sub(self.undelivered)
-    }
+/// Counters of the program and of the interface, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KernelCounts(BTreeMap<&'static str, u64>);
 
-    /// Names and values, those of the program with the replies that left.
-    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-        let counters = self.counters.iter().map(|(name, n)| match name {
-            "reflected" => (name, self.reflected()),
-            _ => (name, n),
-        });
-        let [lost, returned] = self.interface;
-        counters.chain([
-            ("dropped_undelivered", self.undelivered),
+impl KernelCounts {
+    /// Of the program's counters. Replies that never left (`undelivered`) are not counted as
+    /// reflected. The interface vanished and was there again so many times.
+    pub fn new(
+        program: impl Iterator<Item = (&'static str, u64)>,
+        undelivered: u64,
+        [lost, returned]: [u64; 2],
+    ) -> Self {
+        let mut all: BTreeMap<_, _> = program.collect();
+        if let Some(reflected) = all.get_mut("reflected") {
+            *reflected = reflected.saturating_sub(undelivered);
+        }
+        all.extend([
+            ("dropped_undelivered", undelivered),
             ("interface_lost", lost),
             ("interface_returned", returned),
-        ])
+        ]);
+        KernelCounts(all)
+    }
+
+    /// Replies that left.
+    pub fn reflected(&self) -> u64 {
+        self.0.get("reflected").copied().unwrap_or(0)
+    }
+
+    /// Names and values.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        self.0.iter().map(|(name, n)| (*name, *n))
     }
 }
 
@@ -102,16 +134,20 @@ impl Kernel {
         };
         let mut first_error = None;
         for &mode in modes(settings.engine.xdp_mode) {
-            let delivery = Delivery::of(&interface, veth, mode);
+            let mut driver = DriverCount::open(&interface, mode);
+            let delivery = Delivery::of(DriverCounts::of(veth), driver.read(veth));
             match KernelReflector::attach(ifindex, &config, mode) {
                 Ok(reflector) => {
                     let kernel = Kernel {
+                        settings: settings.clone(),
                         reflector,
                         interface,
                         ifindex: Some(ifindex),
                         mode,
                         links,
                         addresses,
+                        driver,
+                        veth,
                         delivery,
                         checked: Instant::now(),
                         lost: 0,
@@ -147,33 +183,9 @@ impl Kernel {
         self.reflector.set_clock(clock.tai_offset_s, estimate.0);
     }
 
-    /// Looks whether the replies arrive; once a second also at the clock, at the addresses that
-    /// are ours, and at the interface. What a user has to know is logged.
-    ///
-    /// # Errors
-    /// Replies that cannot leave in the mode that was asked for; a kernel that does not say.
-    pub fn follow(&mut self, settings: &Settings) -> Result<()> {
-        let reflected = self.reflector.counters()?.get("reflected");
-        let fails = self.ifindex.is_some() && self.delivery.fails(reflected);
-        // Nothing leaves an interface that is gone, either.
-        if fails && self.ifindex_now()? == self.ifindex {
-            self.mend_delivery(settings)?;
-        }
-        if self.checked.elapsed() < Duration::from_secs(1) {
-            return Ok(());
-        }
-        self.checked = Instant::now();
-        self.set_clock(clock::clock_state());
-        if self.addresses.have_changed()? {
-            let [local, others] = self.addresses.of_kernel(settings)?;
-            self.reflector.update_local(&pairs(&local), &pairs(&others))?;
-        }
-        self.follow_interface(settings)
-    }
-
     /// The peer of a veth takes frames that XDP sends only where it polls (NAPI): with GRO or
     /// an XDP program of its own. Else the kernel drops every one of them without a count.
-    fn mend_delivery(&mut self, settings: &Settings) -> Result<()> {
+    fn mend_delivery(&mut self) -> Result<()> {
         let peer = self.peer_name();
         let name = peer.as_deref().unwrap_or("PEER");
         let why = format!(
@@ -183,25 +195,47 @@ impl Kernel {
             peer.as_deref().map_or(String::new(), |name| format!(", {name},"))
         );
         let step = format!("'ethtool -K {name} gro on' where the peer is");
-        if settings.engine.xdp_mode != XdpMode::Auto {
+        if self.settings.engine.xdp_mode != XdpMode::Auto {
             return Err(anyhow!("{why}; {step} lets it, or leave `engine.xdp_mode` out"));
         }
         let Some(ifindex) = self.ifindex else { return Ok(()) };
         // Nothing is under way then, so that what was made and has not left is known.
         self.reflector.detach();
-        self.delivery.settle(self.reflector.counters()?.get("reflected"));
-        self.delivery.end();
+        self.settle()?;
+        self.driver.close();
         self.mode = AttachMode::Generic;
         if let Err(error) = self.reflector.attach_to(ifindex, self.mode) {
             // One that is gone meanwhile is reported, and waited for.
             let is_there = self.ifindex_now()? == self.ifindex;
             return if is_there { Err(error.into()) } else { Ok(()) };
         }
-        self.delivery.begin(&self.interface, true, self.mode);
+        self.begin_delivery(self.mode);
         tracing::warn!(
             "{why}. Answering in generic mode from now on, which needs nothing of the peer but \
              is slower; {step} and a new start make native mode work"
         );
+        Ok(())
+    }
+
+    /// What the program sends from now on, in this mode, is compared with the driver's count.
+    fn begin_delivery(&mut self, mode: AttachMode) {
+        self.driver = DriverCount::open(&self.interface, mode);
+        let now = self.driver.read(self.veth);
+        self.delivery.begin(DriverCounts::of(self.veth), now);
+    }
+
+    /// Replies that the program has made.
+    fn made(&self) -> Result<u64> {
+        Ok(self.reflector.counters()?.get("reflected"))
+    }
+
+    /// A look when nothing is under way any more.
+    fn settle(&mut self) -> Result<()> {
+        let made = self.made()?;
+        // The second one compares with what the first one saw.
+        for _ in 0..2 {
+            self.delivery.look(made, self.driver.read(self.veth));
+        }
         Ok(())
     }
 
@@ -217,18 +251,18 @@ impl Kernel {
     }
 
     /// An interface that is made again gets the program again, with all sessions.
-    fn follow_interface(&mut self, settings: &Settings) -> Result<()> {
+    fn follow_interface(&mut self) -> Result<()> {
         let now = self.ifindex_now()?;
         if self.ifindex.is_some() && now != self.ifindex {
             self.ifindex = None;
             self.lost += 1;
-            self.delivery.end();
+            self.driver.close();
             tracing::warn!("{} is gone; the kernel reflector waits for it", self.interface);
         }
         let (None, Some(ifindex)) = (self.ifindex, now) else { return Ok(()) };
-        let veth = is_veth(&self.interface);
-        for &mode in modes(settings.engine.xdp_mode) {
-            self.delivery.begin(&self.interface, veth, mode);
+        self.veth = is_veth(&self.interface);
+        for &mode in modes(self.settings.engine.xdp_mode) {
+            self.begin_delivery(mode);
             // It may not be ready yet, or have another program on it: then again in a second.
             if self.reflector.attach_to(ifindex, mode).is_ok() {
                 (self.ifindex, self.mode) = (Some(ifindex), mode);
@@ -239,122 +273,62 @@ impl Kernel {
         }
         Ok(())
     }
+}
 
-    /// What has been done so far.
-    ///
-    /// # Errors
-    /// The kernel does not say.
-    pub fn counts(&mut self) -> Result<KernelCounts> {
-        let counters = self.reflector.counters()?;
-        let undelivered = self.delivery.undelivered();
-        Ok(KernelCounts { counters, undelivered, interface: [self.lost, self.returned] })
+impl InKernel for Kernel {
+    fn follow(&mut self) -> Result<()> {
+        let made = self.made()?;
+        let fails = self.ifindex.is_some() && self.delivery.look(made, self.driver.read(self.veth));
+        // Nothing leaves an interface that is gone, either.
+        if fails && self.ifindex_now()? == self.ifindex {
+            self.mend_delivery()?;
+        }
+        if self.checked.elapsed() < Duration::from_secs(1) {
+            return Ok(());
+        }
+        self.checked = Instant::now();
+        self.set_clock(clock::clock_state());
+        if self.addresses.have_changed()? {
+            let [local, others] = self.addresses.of_kernel(&self.settings)?;
+            self.reflector.update_local(&pairs(&local), &pairs(&others))?;
+        }
+        self.follow_interface()
     }
 
-    /// The same at the end: what the last packets came to is waited for.
-    ///
-    /// # Errors
-    /// The kernel does not say.
-    pub fn last_counts(&mut self) -> Result<KernelCounts> {
-        let reflected = self.reflector.counters()?.get("reflected");
+    fn counts(&mut self) -> Result<KernelCounts> {
+        let counters = self.reflector.counters()?;
+        let interface = [self.lost, self.returned];
+        Ok(KernelCounts::new(counters.iter(), self.delivery.undelivered(), interface))
+    }
+
+    fn last_counts(&mut self) -> Result<KernelCounts> {
         if self.ifindex.is_some() {
-            self.delivery.settle(reflected);
+            self.settle()?;
         }
         self.counts()
     }
 }
 
-/// Whether what the program sends leaves the interface.
-struct Delivery {
-    stats: Option<DriverStats>,
-    /// On veth in native mode the driver counts what has left; elsewhere, if at all, what has
-    /// not.
-    counts_departures: bool,
-    /// The driver's count when this began, and the program's.
-    driver_before: u64,
-    reflected_before: Option<u64>,
-    /// The program's count at the last look: what is under way now is in neither count.
-    reflected: u64,
-    /// What has left since this began, at the last look.
-    departed: u64,
-    undelivered: u64,
-    earlier: u64,
-}
+/// The driver's count of what XDP sends.
+struct DriverCount(Option<DriverStats>);
 
-impl Delivery {
-    fn of(interface: &str, veth: bool, mode: AttachMode) -> Self {
-        let mut delivery = Delivery {
-            stats: None,
-            counts_departures: false,
-            driver_before: 0,
-            reflected_before: None,
-            reflected: 0,
-            departed: 0,
-            undelivered: 0,
-            earlier: 0,
-        };
-        delivery.begin(interface, veth, mode);
-        delivery.reflected_before = Some(0);
-        delivery
-    }
-
-    /// Begins anew, on an interface without the program.
-    fn begin(&mut self, interface: &str, veth: bool, mode: AttachMode) {
-        self.counts_departures = veth;
-        self.stats = match mode {
+impl DriverCount {
+    fn open(interface: &str, mode: AttachMode) -> Self {
+        DriverCount(match mode {
             AttachMode::Native => DriverStats::open(interface).ok(),
             // There it is the stack that sends, and it counts what it drops.
             AttachMode::Generic => None,
-        };
-        self.reflected_before = None;
-        (self.reflected, self.departed) = (0, 0);
-        self.driver_before = self.driver().unwrap_or(0);
+        })
     }
 
-    fn end(&mut self) {
-        self.earlier += std::mem::take(&mut self.undelivered);
-        self.stats = None;
+    /// `None`: this driver does not count it.
+    fn read(&mut self, veth: bool) -> Option<u64> {
+        let counts = DriverCounts::of(veth);
+        self.0.as_mut()?.sum(|name| counts.include(name)).ok()
     }
 
-    fn driver(&mut self) -> Option<u64> {
-        let departures = self.counts_departures;
-        let wanted = |name: &str| match departures {
-            true => name.starts_with("tx_queue_") && name.ends_with("_xdp_xmit"),
-            false => {
-                name.contains("xdp_tx")
-                    && ["err", "full", "drop"].iter().any(|part| name.contains(part))
-            }
-        };
-        self.stats.as_mut()?.sum(wanted).ok()
-    }
-
-    /// A look; `reflected` is the program's count just now. True when replies were made and
-    /// none of them has left.
-    fn fails(&mut self, reflected: u64) -> bool {
-        let before = *self.reflected_before.get_or_insert(reflected);
-        let made_by_then = std::mem::replace(&mut self.reflected, reflected - before);
-        let Some(now) = self.driver() else { return false };
-        let transmitted = now.saturating_sub(self.driver_before);
-        if !self.counts_departures {
-            self.undelivered = transmitted;
-            return false;
-        }
-        let departed = std::mem::replace(&mut self.departed, transmitted);
-        let left = transmitted - departed.min(transmitted);
-        let missing = made_by_then.saturating_sub(transmitted);
-        let more = missing.saturating_sub(self.undelivered);
-        self.undelivered = self.undelivered.max(missing);
-        more > 0 && left == 0
-    }
-
-    /// A look when nothing is under way any more.
-    fn settle(&mut self, reflected: u64) {
-        self.fails(reflected);
-        // This one compares with what the first one saw.
-        self.fails(reflected);
-    }
-
-    fn undelivered(&self) -> u64 {
-        self.earlier + self.undelivered
+    fn close(&mut self) {
+        self.0 = None;
     }
 }
 
