@@ -1,5 +1,7 @@
 //! What is asked for.
 
+use std::path::PathBuf;
+
 use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
 
@@ -13,6 +15,8 @@ pub struct Args {
     /// Seconds of the endurance run.
     pub endurance: u64,
     pub only: Option<String>,
+    /// A folder for the tables, a file a part.
+    pub out: Option<PathBuf>,
 }
 
 /// One engine under one load, as a process in a namespace is asked for it.
@@ -45,7 +49,7 @@ pub enum Asked {
 
 /// From the command line, the program's name left out.
 pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Asked> {
-    let mut args = Args { seconds: 5, repeat: 3, endurance: 60, only: None };
+    let mut args = Args { seconds: 5, repeat: 3, endurance: 60, only: None, out: None };
     while let Some(argument) = arguments.next() {
         let (option, value) = match argument.split_once('=') {
             Some((option, value)) => (option.to_owned(), Some(value.to_owned())),
@@ -68,6 +72,7 @@ pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Asked> {
             "--seconds" => args.seconds = integer()?,
             "--repeat" => args.repeat = integer()? as usize,
             "--endurance" => args.endurance = integer()?,
+            "--out" => args.out = Some(value.into()),
             "--only" if PARTS.contains(&value.as_str()) => args.only = Some(value),
             "--only" => bail!("--only: there is no part '{value}'; choose {}", PARTS.join(", ")),
             _ => bail!("'{option}' is no option; see --help"),
@@ -77,7 +82,7 @@ pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Asked> {
 }
 
 /// What can be measured alone.
-const PARTS: [&str; 14] = [
+pub const PARTS: [&str; 14] = [
     "accuracy",
     "gen",
     "reflectors",
@@ -103,10 +108,12 @@ Options:
   --repeat <N>     Repetitions of each: the accuracy run with the median p99.9 is shown, else medians [default: 3]
   --endurance <N>  Seconds of the endurance run [default: 60]
   --only <PART>    Only this part: {}
+  --out <FOLDER>   Also write the tables there, a file a part
 
 Example:
   sonde-perf --seconds 5
-  sonde-perf --only accuracy",
+  sonde-perf --only accuracy
+  sonde-perf --out perf/tables",
         PARTS.join(", ")
     )
 }
@@ -121,11 +128,14 @@ mod tests {
 
     #[test]
     fn options_are_read_and_wrong_ones_named() {
-        let Asked::Bench(args) = asked("--seconds 2 --only=rtt --repeat 7").unwrap() else {
+        let Asked::Bench(args) =
+            asked("--seconds 2 --only=rtt --repeat 7 --out perf/tables").unwrap()
+        else {
             panic!("no benchmark");
         };
         assert_eq!((args.seconds, args.repeat, args.endurance), (2, 7, 60));
         assert_eq!(args.only.as_deref(), Some("rtt"));
+        assert_eq!(args.out, Some("perf/tables".into()));
         assert!(matches!(asked("--help").unwrap(), Asked::Help));
         for (line, part) in [
             ("--only x", "no part 'x'"),

@@ -23,6 +23,7 @@ mod rtt;
 mod rtt_router;
 mod search;
 mod table;
+mod tables;
 mod traffic;
 
 use std::process::{Command, Stdio};
@@ -61,9 +62,13 @@ fn main() -> Result<()> {
 }
 
 fn bench(args: &Args) -> Result<()> {
+    let wanted = |part: &str| args.only.as_deref().is_none_or(|only| only == part);
+    if let Some(folder) = &args.out {
+        let parts: Vec<&str> = args::PARTS.into_iter().filter(|part| wanted(part)).collect();
+        return tables::write(folder, &parts, args);
+    }
     Lab::sweep();
     let _sweeper = child::Sweeper::start()?;
-    let wanted = |part: &str| args.only.as_deref().is_none_or(|only| only == part);
     println!("# Sonde measured by itself\n");
     print_machine()?;
     if wanted("reflectors") {

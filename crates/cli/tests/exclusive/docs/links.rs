@@ -6,7 +6,7 @@ use std::path::Path;
 use super::pages::pages;
 
 /// The targets of `[text](target)`.
-fn targets(text: &str) -> impl Iterator<Item = &str> {
+pub fn targets(text: &str) -> impl Iterator<Item = &str> {
     text.split("](").skip(1).filter_map(|rest| rest.split([')', ' ', '\n']).next())
 }
 
@@ -26,7 +26,8 @@ fn has_anchor(page: &Path, wanted: &str) -> bool {
 fn links_lead_to_pages_and_headings_that_are_there() {
     let root = super::bed::root();
     let more = ["ARCHITECTURE.md", "CHANGELOG.md"].map(|name| root.join(name));
-    let results = std::fs::read_dir(root.join("perf/results")).unwrap();
+    let results = ["perf/results", "perf/tables"].map(|folder| root.join(folder));
+    let results = results.into_iter().flat_map(|folder| std::fs::read_dir(folder).unwrap());
     let results = results.map(|file| file.unwrap().path());
     let (mut wrong, mut found) = (Vec::new(), 0);
     for page in pages().into_iter().chain(more).chain(results) {

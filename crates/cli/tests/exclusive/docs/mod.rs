@@ -2,6 +2,7 @@
 //! program takes.
 
 mod bed;
+mod figures;
 mod links;
 mod pages;
 mod performed;
