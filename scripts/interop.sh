@@ -35,11 +35,11 @@ cargo test --workspace --locked --no-run --quiet
 
 # The stamp is written last: an installation that was interrupted is made anew.
 if ! cmp -s tests/interop/requirements.txt "$VENV/installed.txt"; then
-    say "installing scapy, aioquic and snappi into $VENV"
+    say "installing scapy, aioquic, snappi, pandas and others into $VENV"
     rm -rf "$VENV"
     python3 -m venv "$VENV"
     "$VENV/bin/pip" install --quiet --disable-pip-version-check --require-hashes \
-        --requirement tests/interop/requirements.txt || unreachable "scapy, aioquic and snappi"
+        --requirement tests/interop/requirements.txt || unreachable "scapy, aioquic, snappi and others"
     cp tests/interop/requirements.txt "$VENV/installed.txt"
 fi
 export STAMP_SUITE=$PEERS/stamp-suite/bin/stamp-suite
@@ -74,6 +74,9 @@ PYTHONDONTWRITEBYTECODE=1 "$VENV/bin/python" tests/golden/make_flow.py check
 
 say "passive round-trip times of a QUIC client and server, which must not be skipped here"
 SONDE_QUIC_PYTHON=$VENV/bin/python cargo test --workspace --locked --test exclusive rtt::quic
+
+say "what the pages of docs/ say of these programs"
+SONDE_DOCS_PEERS=$PEERS cargo test --workspace --locked --test exclusive docs::performed::what_the_pages_say_of
 
 say "exported flows at goflow2"
 cargo test --workspace --locked --test parallel flow_collectors::goflow2

@@ -19,6 +19,30 @@ use sonde_lab::{Host, Lab, LinkOptions};
 use super::synthetic::{self, Recipe};
 use crate::process::Process;
 
+/// What docs/otg.md says of its `config.json` and `start.json`.
+const OTG_CONFIG: &str = r#"{
+  "ports": [{"name": "a", "location": "a/eth0"}, {"name": "b", "location": "b/eth0"}],
+  "flows": [{
+    "name": "f",
+    "tx_rx": {"choice": "port", "port": {"tx_name": "a", "rx_names": ["b"]}},
+    "packet": [
+      {"choice": "ethernet", "ethernet": {"dst": {"choice": "value", "value": "02:00:00:00:00:02"}}},
+      {"choice": "ipv4", "ipv4": {
+        "src": {"choice": "value", "value": "198.18.0.2"},
+        "dst": {"choice": "value", "value": "198.19.0.2"}
+      }},
+      {"choice": "udp", "udp": {}}
+    ],
+    "rate": {"choice": "pps", "pps": 5000},
+    "duration": {"choice": "fixed_packets", "fixed_packets": {"packets": 30000}},
+    "metrics": {"enable": true, "loss": true}
+  }]
+}"#;
+const OTG_START: &str = r#"{
+  "choice": "traffic",
+  "traffic": {"choice": "flow_transmit", "flow_transmit": {"state": "start"}}
+}"#;
+
 const SONDE: &str = env!("CARGO_BIN_EXE_sonde");
 
 /// Where the commands are carried out. Dropping it removes all of it.
@@ -55,6 +79,18 @@ impl Bed {
         bed
     }
 
+    /// One for programs of others: what an address of the pages names is there, and the run that a
+    /// report is made of.
+    pub fn with_peers(peers: &Path) -> Bed {
+        let bed = Bed::new();
+        let line = "cp -r runs/before runs/router; ip netns add gen; \
+                    ip link add eth2 netns gen type veth peer name gen2; \
+                    ip -n gen link set eth2 up; ip link set gen2 up";
+        assert!(bed.command(line).status().unwrap().success());
+        assert!(peers.join("venv").exists(), "{}: run scripts/interop.sh", peers.display());
+        bed
+    }
+
     /// A line for the shell, here, in the folder.
     pub fn command(&self, line: &str) -> Command {
         let path = std::env::var("PATH").unwrap_or_default();
@@ -71,9 +107,14 @@ impl Bed {
     }
 
     /// `sonde` itself; and what stands for a privilege that is there, and for a host that is not.
+    /// `make` only says what it would do.
     fn programs(&self) {
         symlink(SONDE, self.file("programs/sonde")).unwrap();
-        for (name, does) in [("sudo", "exec \"$@\""), ("ssh", "exec cat capture.pcap")] {
+        std::fs::create_dir_all(self.file("target/release")).unwrap();
+        symlink(SONDE, self.file("target/release/sonde")).unwrap();
+        let make = format!("PATH=${{PATH#*:}} exec make -n -C '{}' \"$@\"", root().display());
+        let sudo = "exec \"$@\"";
+        for (name, does) in [("sudo", sudo), ("ssh", "exec cat capture.pcap"), ("make", &make)] {
             let path = self.file("programs").join(name);
             std::fs::write(&path, format!("#!/bin/sh\n{does}\n")).unwrap();
             std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
@@ -98,6 +139,8 @@ impl Bed {
     /// has people copy.
     fn runs(&self) {
         symlink(root().join("examples"), self.file("examples")).unwrap();
+        std::fs::write(self.file("config.json"), OTG_CONFIG).unwrap();
+        std::fs::write(self.file("start.json"), OTG_START).unwrap();
         for name in ["ca.pem", "192.0.2.1.pem", "192.0.2.1.key"] {
             symlink(Path::new("lab").join(name), self.file(name)).unwrap();
         }

@@ -15,20 +15,62 @@ pub fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// Lines of code blocks, indented or fenced.
-pub fn code(text: &str) -> Vec<String> {
-    let (mut lines, mut fenced) = (Vec::new(), false);
-    for line in text.lines() {
-        if line.trim_start().starts_with("```") {
-            fenced = !fenced;
-            continue;
-        }
-        if !fenced && !line.starts_with("    ") {
-            continue;
-        }
-        lines.push(line);
+/// A block of code.
+pub struct Block {
+    /// As its fence names it; none: lines for the shell.
+    pub language: String,
+    pub lines: Vec<String>,
+}
+
+impl Block {
+    pub fn text(&self) -> String {
+        self.lines.join("\n") + "\n"
     }
-    joined(lines.into_iter())
+
+    /// What is to be typed.
+    pub fn commands(&self) -> Vec<String> {
+        let lines = self.lines.iter().map(String::as_str);
+        let of_unit = |line: &&str| line.starts_with("ExecStart=");
+        let all = match &*self.language {
+            "" => joined(lines),
+            "ini" => joined(lines.filter(of_unit)),
+            _ => Vec::new(),
+        };
+        all.into_iter().filter(|line| !line.is_empty() && !line.starts_with('#')).collect()
+    }
+}
+
+/// The blocks of code of a page: fenced, or indented behind an empty line.
+pub fn blocks(text: &str) -> Vec<Block> {
+    let (mut blocks, mut fenced, mut open, mut before) = (Vec::<Block>::new(), false, false, "");
+    for line in text.lines() {
+        if let Some(language) = line.trim_start().strip_prefix("```") {
+            fenced = !fenced;
+            open = fenced;
+            if fenced {
+                blocks.push(Block { language: language.to_owned(), lines: Vec::new() });
+            }
+        } else if fenced {
+            blocks.last_mut().unwrap().lines.push(line.to_owned());
+        } else if let Some(code) = line.strip_prefix("    ") {
+            if !open && before.is_empty() {
+                blocks.push(Block { language: String::new(), lines: Vec::new() });
+                open = true;
+            }
+            if open {
+                blocks.last_mut().unwrap().lines.push(code.to_owned());
+            }
+        } else if !line.is_empty() {
+            open = false;
+        }
+        before = line;
+    }
+    blocks
+}
+
+/// What a text says to type.
+pub fn code(text: &str) -> Vec<String> {
+    blocks(text).iter().flat_map(Block::commands).collect()
 }
 
 /// Those that go on joined.
@@ -37,7 +79,7 @@ pub fn joined<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<String> {
     for line in lines {
         let (line, goes_on) = match line.trim().strip_suffix('\\') {
             Some(line) => (line.trim(), true),
-            None => (line.trim(), false),
+            None => (line.trim(), line.trim().ends_with('|')),
         };
         match all.last_mut() {
             Some(last) if open => *last = format!("{last} {line}"),
@@ -72,11 +114,10 @@ fn arguments(line: &str) -> Vec<String> {
     arguments
 }
 
-/// The blocks of code in a language.
-pub fn blocks(text: &str, language: &str) -> Vec<String> {
-    let begin = format!("```{language}\n");
-    let blocks = text.split(&begin).skip(1).filter_map(|rest| rest.split("\n```").next());
-    blocks.map(str::to_owned).collect()
+/// The program that a line begins with, whoever runs it.
+pub fn program(line: &str) -> String {
+    let words = arguments(line);
+    words.into_iter().find(|word| !["$", "sudo"].contains(&&**word)).unwrap_or_default()
 }
 
 /// The arguments of the `sonde` command in a line, also within a pipeline or a systemd unit. `None`

@@ -2,10 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::fs::{metadata, read_to_string};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
+use sonde_lab::skipped;
+
 use super::bed::Bed;
-use super::pages::{blocks, code, pages, sonde};
+use super::pages::{Block, blocks, code, pages, program, sonde};
 use crate::process::{Ended, Process};
 use crate::turn;
 
@@ -13,16 +16,41 @@ use crate::turn;
 const LEFT_OUT: &[(&str, &str)] = &[
     ("sudo sonde bench examples/bench/vcpe-short.toml --out runs/vcpe", VIRTUAL_MACHINE),
     ("sudo sonde bench examples/bench/soak.toml --out runs/soak", VIRTUAL_MACHINE),
+    ("cargo build --release --locked", BUILDS),
+    ("cargo test --workspace --test exclusive e2e::clock", BUILDS),
+    ("rm -rf target/debug", BUILDS),
+    ("rm -rf target/release", BUILDS),
+    ("time cargo build --release --locked --bin sonde --timings", BUILDS),
+    ("time cargo test --workspace --locked --no-run --timings", BUILDS),
+    ("target/release/sonde-perf --only flow-engines --seconds 1", MEASURES),
+    ("target/release/sonde-perf --only search", MEASURES),
+    ("scripts/interop.sh", "is run by `make test` beside this test"),
+    ("for i in 1 2; do while :; do :; done & done", "endless: what a measurement had beside it"),
 ];
 const VIRTUAL_MACHINE: &str = "needs qemu, and Debian's kernel from its archive";
+const BUILDS: &str = "builds this tree, which whoever runs this test has just done";
+const MEASURES: &str = "needs a release build and this machine to itself for minutes: `make bench`";
 
-/// What the reader puts in, what lies outside of the test's folder, what would fill the disk.
+/// What else than `sonde` a line may begin with to be carried out: it changes nothing outside of
+/// the bed. `make` only says what it would do.
+const HARMLESS: &[&str] = &["curl", "env", "install", "ip", "jq", "make", "ssh"];
+
+/// What the reader puts in, what lies outside of the test's folder, what would fill the disk, what
+/// has no end, and an exit code for what HTTP refuses.
 const INSTEAD: &[(&str, &str)] = &[
     ("probe HOST", "probe 192.0.2.7"),
     ("ExecStart=/usr/local/bin/", ""),
+    ("/usr/local/bin/", "installed"),
     ("/etc/bash_completion.d/sonde", "completion"),
     ("--packets 8M", "--packets 800k"),
+    ("ping 198.19.0.2", "ping -c 1 198.19.0.2"),
+    ("curl ", "curl -sS --fail-with-body "),
 ];
+
+/// Begins every line of `docs/interop.md` for a program of others.
+const OF_OTHERS: &str = "target/interop/";
+/// What has these modules is carried out in Python as `scripts/interop.sh` installs it.
+const MODULES_OF_OTHERS: &[&str] = &["pandas", "numpy", "snappi"];
 
 /// How a command goes.
 enum Course {
@@ -54,9 +82,48 @@ impl Course {
     }
 }
 
+/// The lines of a page that can be carried out, or might be.
+fn lines(text: &str) -> Vec<String> {
+    let left_out = |line: &String| LEFT_OUT.iter().any(|(l, _)| l == line);
+    code(text).into_iter().filter(|line| !left_out(line)).collect()
+}
+
+#[test]
+fn each_line_of_the_pages_is_carried_out_or_left_out_with_a_reason() {
+    let (mut unknown, mut all) = (Vec::new(), BTreeSet::new());
+    for page in pages() {
+        let text = read_to_string(&page).unwrap();
+        for line in lines(&text) {
+            let program = program(&line);
+            // Within a pipeline, too.
+            let known = sonde(&line).is_some()
+                || HARMLESS.contains(&&*program)
+                || program.starts_with(OF_OTHERS);
+            if !known {
+                unknown.push(format!("{}: {line}", page.display()));
+            }
+        }
+        all.extend(code(&text));
+    }
+    assert!(
+        unknown.is_empty(),
+        "neither carried out nor in LEFT_OUT with a reason (what is not for the shell stands in a \
+         fence with a language):\n{}",
+        unknown.join("\n")
+    );
+    let stale = |text: &str, whole: bool| {
+        !all.iter().any(|line| if whole { line == text } else { line.contains(text) })
+    };
+    let left_out = LEFT_OUT.iter().filter(|l| stale(l.0, true)).map(|l| l.0);
+    let stale: Vec<_> =
+        left_out.chain(INSTEAD.iter().map(|l| l.0).filter(|l| stale(l, false))).collect();
+    assert!(stale.is_empty(), "in no page any more: {stale:?}");
+}
+
 #[test]
 fn what_the_pages_say_to_type_works() {
-    if sonde_lab::skip("what_the_pages_say_to_type_works") {
+    const NAME: &str = "what_the_pages_say_to_type_works";
+    if sonde_lab::skip(NAME) {
         return;
     }
     let _turn = turn::alone();
@@ -65,43 +132,146 @@ fn what_the_pages_say_to_type_works() {
     for page in pages() {
         let mut serving: Vec<Serving> = Vec::new();
         let text = read_to_string(&page).unwrap();
-        for line in code(&text) {
-            let Some(arguments) = sonde(&line) else { continue };
-            if !typed.insert(line.clone()) || LEFT_OUT.iter().any(|(l, _)| *l == line) {
+        for line in lines(&text) {
+            // What serves, serves the page that it stands in.
+            let course = sonde(&line).map(|arguments| Course::of(&arguments));
+            let again = !typed.insert(line.clone()) && !matches!(course, Some(Course::Serves));
+            if again || program(&line).starts_with(OF_OTHERS) {
                 continue;
             }
-            let course = Course::of(&arguments);
+            let (Some(arguments), Some(course)) = (sonde(&line), course) else {
+                let typed = with_values(&line, &serving);
+                wrong.extend(end(&line, begin(&bed, &typed, &Course::Ends), &Course::Ends));
+                continue;
+            };
+            let kind = arguments[1].clone();
             if let Course::Serves = course {
                 // Two of a kind want the same port.
-                let of_kind = serving.extract_if(.., |s| s.arguments[1] == arguments[1]);
+                let of_kind = serving.extract_if(.., |s| s.kind == kind);
                 wrong.extend(of_kind.filter_map(Serving::end));
             }
             let process = begin(&bed, &line, &course);
             match course {
-                Course::Serves => serving.push(Serving { line, arguments, process }),
+                Course::Serves => serving.push(Serving { line, kind, process }),
                 _ => wrong.extend(end(&line, process, &course)),
             }
         }
         wrong.extend(serving.into_iter().filter_map(Serving::end));
-        let parts: &[_] = match page.file_name().and_then(|name| name.to_str()) {
-            Some("results.md") => &[("python", "python3")],
-            Some("bench.md") => &[("toml", "sonde bench --dry-run")],
-            _ => &[],
-        };
-        for (language, program) in parts {
-            // What is a part of a plan shows how to write that part.
-            let whole = |block: &String| *language != "toml" || block.starts_with("title");
-            let blocks: Vec<String> = blocks(&text, language).into_iter().filter(whole).collect();
-            assert!(!blocks.is_empty(), "{} has no {language}", page.display());
-            wrong.extend(blocks.iter().filter_map(|block| given(&bed, program, block)));
+        for block in blocks(&text) {
+            let program = match &*block.language {
+                "python" if !is_of_others(&block) => "python3",
+                // What is a part of a plan shows how to write that part.
+                "toml" if block.lines[0].starts_with("title") => "sonde bench --dry-run",
+                "r" if has_r(&bed) => "Rscript",
+                "r" => {
+                    let what = format!("{NAME}: the R of {}", page.display());
+                    skipped(&what, "needs Rscript with jsonlite");
+                    continue;
+                }
+                _ => continue,
+            };
+            wrong.extend(given(&bed, program, &block.text()));
         }
     }
-    let stale = |text: &str, whole: bool| {
-        !typed.iter().any(|line| if whole { line == text } else { line.contains(text) })
-    };
-    wrong.extend(LEFT_OUT.iter().filter(|l| stale(l.0, true)).map(|l| format!("stale: {}", l.0)));
-    wrong.extend(INSTEAD.iter().filter(|l| stale(l.0, false)).map(|l| format!("stale: {}", l.0)));
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+/// With `SONDE_DOCS_PEERS`, a folder of what `scripts/interop.sh` installs.
+#[test]
+fn what_the_pages_say_of_programs_of_others_works() {
+    const NAME: &str = "what_the_pages_say_of_programs_of_others_works";
+    if sonde_lab::skip(NAME) {
+        return;
+    }
+    let Some(peers) = std::env::var_os("SONDE_DOCS_PEERS") else {
+        skipped(NAME, "needs stamp-suite, pandas, numpy and snappi; scripts/interop.sh has them");
+        return;
+    };
+    let (_turn, peers) = (turn::alone(), Path::new(&peers).to_owned());
+    let bed = Bed::with_peers(&peers);
+    let page = |name: &str| read_to_string(super::bed::root().join("docs").join(name)).unwrap();
+    let (mut wrong, mut found) = (Vec::new(), 0);
+    // An exchange is a block.
+    for block in blocks(&page("interop.md")) {
+        let lines = block.commands();
+        if !lines.iter().any(|line| line.starts_with(OF_OTHERS)) {
+            continue;
+        }
+        found += 1;
+        let mut serving = Vec::new();
+        for line in lines {
+            let is_reflector = line.starts_with("sonde reflect") || line.contains("suite -i ");
+            let course = if is_reflector { Course::Serves } else { Course::Ends };
+            let typed = line.replace(OF_OTHERS, &format!("{}/", peers.display()));
+            let process = begin(&bed, &typed, &course);
+            match course {
+                Course::Serves => serving.push(Serving { line, kind: String::new(), process }),
+                _ => wrong.extend(end(&line, process, &course)),
+            }
+        }
+        wrong.extend(serving.into_iter().filter_map(Serving::end));
+    }
+    assert_eq!(found, 2, "exchanges in docs/interop.md");
+    let python = peers.join("venv/bin/python");
+    for (name, before) in [
+        ("results.md", "sonde probe"),
+        ("results.md", "sonde flow"),
+        ("report.md", "sonde report runs/router -f"),
+        ("otg.md", "sudo sonde otg"),
+    ] {
+        let text = page(name);
+        let line = code(&text).into_iter().find(|line| line.starts_with(before)).expect(before);
+        let kind = sonde(&line).unwrap()[1].clone();
+        let course = if kind == "otg" { Course::Serves } else { Course::Ends };
+        let mut serving = Vec::new();
+        let process = begin(&bed, &line, &course);
+        match course {
+            Course::Serves => serving.push(Serving { line, kind, process }),
+            _ => wrong.extend(end(&line, process, &course)),
+        }
+        // The second line of the page makes the rest of what its Python reads.
+        if before != "sonde probe" {
+            let of_others: Vec<Block> = blocks(&text).into_iter().filter(is_of_others).collect();
+            assert_eq!(of_others.len(), 1, "{name}");
+            let block = with_values(&of_others[0].text(), &serving);
+            wrong.extend(given(&bed, &python.display().to_string(), &block));
+        }
+        wrong.extend(serving.into_iter().filter_map(Serving::end));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+/// Whether it is Python that needs more than Python brings.
+fn is_of_others(block: &Block) -> bool {
+    let imports = |line: &String| {
+        line.starts_with("import ") && MODULES_OF_OTHERS.iter().any(|module| line.contains(module))
+    };
+    block.language == "python" && block.lines.iter().any(imports)
+}
+
+fn has_r(bed: &Bed) -> bool {
+    let line = "Rscript -e 'library(jsonlite)'";
+    end(line, begin(bed, line, &Course::Ends), &Course::Ends).is_none()
+}
+
+/// What a server has printed, or a laboratory is called, where the page stands for it in capitals.
+fn with_values(line: &str, serving: &[Serving]) -> String {
+    let said = |kind: &str| {
+        let of_kind = serving.iter().filter(|s| s.kind == kind);
+        of_kind.flat_map(|s| s.process.out().into_iter().chain(s.process.err())).collect::<Vec<_>>()
+    };
+    let between = |text: &[String], begin: &str, end: &str| {
+        let text = text.join("\n");
+        let rest = text.split_once(begin)?.1;
+        Some(rest.split_once(end)?.0.to_owned())
+    };
+    let token = between(&said("otg"), "http://sonde:", "@").unwrap_or("TOKEN".into());
+    let bed = said("lab").iter().find_map(|line| {
+        let word =
+            line.split_whitespace().find(|word| word.trim_end_matches(':').ends_with(".a"))?;
+        Some(word.trim_end_matches(':').trim_end_matches(".a").to_owned())
+    });
+    line.replace("TOKEN", &token).replace("NAME", &bed.unwrap_or("NAME".into()))
 }
 
 /// Gives a program a block of a page, beside the files that the page's lines have made.
@@ -114,7 +284,8 @@ fn given(bed: &Bed, program: &str, block: &str) -> Option<String> {
 /// What goes on beside the next lines of its page.
 struct Serving {
     line: String,
-    arguments: Vec<String>,
+    /// What there is one of at a time.
+    kind: String,
     process: Process,
 }
 
