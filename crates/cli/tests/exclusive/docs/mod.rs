@@ -6,6 +6,7 @@ mod figures;
 mod links;
 mod pages;
 mod performed;
+mod quotes;
 #[path = "../../../../report/tests/synthetic/mod.rs"]
 #[allow(dead_code, missing_docs)]
 mod synthetic;
