@@ -2,8 +2,8 @@
 //! same files, the same process order, processor time of whole processes.
 //!
 //! The packets are those of the comparison that Sonde's targets come from: UDP over IPv4,
-//! one microsecond apart, flow (i * 0x9E3779B1) mod F, so that a flow's packets come far
-//! apart and every one of them misses the caches that its flow's record does not fit in.
+//! one microsecond apart, flow (i * 0x9E3779B1) mod F. So a flow's packets come far
+//! apart: every one of them misses the caches that its flow's record does not fit in.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write as _};

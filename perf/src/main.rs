@@ -1,6 +1,6 @@
-//! `make bench`: what Sonde reaches, loses and misstates on this machine, each engine
-//! in the same run, against plain sockets with user-space stamps, with the machine's
-//! own noise beside it. Prints Markdown.
+//! `make bench`: what Sonde reaches, loses and misstates on this machine, with the machine's own
+//! noise beside it. Each engine is held in the same run against plain sockets with user-space stamps.
+//! Prints Markdown.
 
 mod args;
 mod child;

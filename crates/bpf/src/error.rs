@@ -9,7 +9,7 @@ pub enum BpfError {
     /// The process may not do this.
     #[error("{what}: not permitted; {advice}")]
     Privilege {
-        /// What was tried.
+        /// What was tried, as a message begins: "load the reflector program".
         what: &'static str,
         /// What this process lacks, as far as it is known, and what to do.
         advice: String,
@@ -41,14 +41,14 @@ pub enum BpfError {
          ('memory.max'); allow more, or take smaller tables"
     )]
     Memory {
-        /// What was tried.
+        /// What was tried, as a message begins: "load the reflector program".
         what: &'static str,
     },
     /// The driver cannot run XDP in this mode.
     #[error("interface {ifindex} cannot run XDP in {mode} mode: {source}; {hint}")]
     Mode {
         ifindex: u32,
-        /// "native" or "generic".
+        /// "native" or "generic": in the driver, or behind it.
         mode: &'static str,
         source: io::Error,
         /// What to try instead.
@@ -60,7 +60,7 @@ pub enum BpfError {
     /// Anything else that the kernel refused.
     #[error("{what}: {source}")]
     Io {
-        /// What was tried.
+        /// What was tried, as a message begins: "load the reflector program".
         what: &'static str,
         source: io::Error,
     },

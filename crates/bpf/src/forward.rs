@@ -26,7 +26,7 @@ pub struct Forwarder {
 /// A port of the router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForwardPort {
-    /// The interface's index.
+    /// Index of the interface in the namespace of the program.
     pub ifindex: u32,
     /// Its MAC address: frames to others are left to the kernel.
     pub mac: [u8; 6],

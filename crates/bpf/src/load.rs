@@ -23,7 +23,7 @@ pub enum AttachMode {
 }
 
 impl AttachMode {
-    /// "native" or "generic".
+    /// "native" or "generic", as people are told it.
     pub fn name(self) -> &'static str {
         match self {
             AttachMode::Native => "native",

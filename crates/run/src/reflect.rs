@@ -29,7 +29,7 @@ use crate::run_clock::RunClock;
 use crate::running::{Context, Ended, Latest, RecordSender, Running, Stop, records};
 use crate::secrets::secrets;
 
-/// A running reflector.
+/// A running reflector: its records are also its state, and it takes no orders.
 pub type Reflecting = Running<ReflectorReport, ReflectorReport, ()>;
 
 /// What a reflector has done since it began.

@@ -241,7 +241,7 @@ impl<R> RecordReceiver<R> {
 /// What comes next of [`RecordReceiver`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum Next<R> {
-    /// The next record.
+    /// The next record; records come in the order in which they were made.
     Record(R),
     /// None within the time.
     Nothing,

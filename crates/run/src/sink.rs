@@ -36,7 +36,7 @@ pub struct Unsaved {
     pub name: String,
     /// Lines that are not in it.
     pub lost: u64,
-    /// Bytes still waiting.
+    /// Bytes that wait for the disk.
     pub waiting: usize,
 }
 

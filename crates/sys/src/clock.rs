@@ -41,7 +41,7 @@ pub struct ClockResolution {
 pub struct PauseStats {
     /// Gaps above the threshold.
     pub count: u64,
-    /// Their sum, ns.
+    /// Their sum, ns: time in which nothing was done.
     pub total_ns: i64,
     /// The longest, ns.
     pub max_ns: i64,

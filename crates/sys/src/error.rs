@@ -6,7 +6,7 @@ pub enum SysError {
     /// The process may not do this.
     #[error("{what}: not permitted; run as root or give the binary {capability}")]
     Privilege {
-        /// What was tried.
+        /// What was tried, as a message begins: "open a packet socket".
         what: String,
         /// The capability that allows it.
         capability: &'static str,
@@ -19,7 +19,7 @@ pub enum SysError {
     /// Anything else the kernel refused.
     #[error("{what}: {source}{hint}")]
     Io {
-        /// What was tried.
+        /// What was tried, as a message begins: "open a packet socket".
         what: String,
         source: std::io::Error,
         /// What to do about it; empty or beginning with "; ".

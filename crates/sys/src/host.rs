@@ -132,9 +132,9 @@ pub struct Offloads {
     pub gro: Option<bool>,
     /// Large receive offload: likewise, by the card.
     pub lro: Option<bool>,
-    /// Generic segmentation offload.
+    /// Generic segmentation offload: the stack cuts packets just before the driver.
     pub gso: Option<bool>,
-    /// TCP segmentation offload.
+    /// TCP segmentation offload: the card cuts them.
     pub tso: Option<bool>,
 }
 

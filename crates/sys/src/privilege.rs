@@ -21,7 +21,7 @@ pub enum Capability {
     NetBindService = 10,
     /// XDP and tc programs at interfaces, buffers beyond the limit, an interface's settings.
     NetAdmin = 12,
-    /// Packet sockets.
+    /// Packet and raw sockets, and binding a socket to an interface.
     NetRaw = 13,
     /// Memory that stays, beyond the limit.
     IpcLock = 14,
@@ -102,7 +102,7 @@ fn user_for(writes: &[PathBuf]) -> Result<User, String> {
     }
 }
 
-/// passwd(5)
+/// By passwd(5): `NAME:x:UID:GID:...`, a line an account.
 fn account(accounts: &str, name: &str) -> Option<User> {
     accounts.lines().find_map(|line| {
         let mut fields = line.split(':');

@@ -60,7 +60,7 @@ impl Header {
 /// first name asked for in the lower.
 ///
 /// The name begins after the header of `message`. Its octets are hashed as they stand there, length
-/// octets included and letters in lower case (a resolver may vary the case to make forgery harder).
+/// octets included. Letters are in lower case: a resolver may vary the case to make forgery harder.
 /// The hash ends at the first zero octet, the end of the message or [`MAX_NAME`] octets. Labels are
 /// not walked: only equality matters. Without a question the lower half is 0 (some errors do not
 /// repeat it): see [`name`].

@@ -15,7 +15,7 @@ pub struct Tag {
 }
 
 impl Tag {
-    /// VLAN identifier, 0..=4095.
+    /// VLAN identifier, 0..=4095; 0: the tag has a priority only.
     pub const fn vid(self) -> u16 {
         self.tci & 0x0FFF
     }
@@ -25,7 +25,7 @@ impl Tag {
         (self.tci >> 13) as u8
     }
 
-    /// Drop eligible indicator.
+    /// Drop eligible indicator: a queue that is full drops such frames first.
     pub const fn dei(self) -> bool {
         self.tci & 0x1000 != 0
     }

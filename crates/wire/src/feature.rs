@@ -68,7 +68,7 @@ impl Feature {
     }
 }
 
-/// IPv6; else IPv4.
+/// The addresses are of IPv6; else they are of IPv4.
 pub const SHAPE_IPV6: u8 = 1;
 /// A fragment, the first or a later one; not an atomic one (RFC 6946).
 pub const SHAPE_FRAGMENT: u8 = 2;
@@ -125,9 +125,9 @@ pub struct PacketMeta {
 }
 
 /// Reads a packet down to its transport, into `feature` and `layers`: all of both is written, or,
-/// after an error, any part. They are written where the caller keeps them. A value that is copied
-/// while its parts are still on their way to the processor's cache waits for them, which costs as
-/// much as reading the packet.
+/// after an error, any part. They are written where the caller keeps them: a value that is copied
+/// while its parts are on their way to the processor's cache waits for them. That costs as much as
+/// reading the packet.
 ///
 /// VLAN tags (four), 802.2 LLC and SNAP, PPPoE and MPLS, Ethernet pseudowires included, are looked
 /// through. With [`Keys::Inner`] the packet inside a tunnel is the one that counts, and its length.

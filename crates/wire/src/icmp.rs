@@ -31,7 +31,7 @@ impl<T: AsRef<[u8]>> Packet<T> {
         }
     }
 
-    /// The Type field.
+    /// The Type field; an echo request is 8 (ICMPv4) or 128 (ICMPv6), its reply 0 or 129.
     pub fn kind(&self) -> u8 {
         self.buffer.as_ref()[0]
     }

@@ -122,7 +122,7 @@ pub struct UpperLayer {
 pub struct Fragment {
     /// Of the data, in octets; a multiple of 8.
     pub offset: u16,
-    /// More fragments follow.
+    /// The M flag: more fragments follow, so this one does not end the packet.
     pub more: bool,
     /// The same in all fragments of a packet.
     pub identification: u32,
@@ -137,7 +137,7 @@ impl Fragment {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extension<'a> {
-    /// Its own type.
+    /// Its own type, one of the constants below: what the header before it announced.
     pub kind: u8,
     /// The type of what follows.
     pub next_header: u8,
@@ -356,7 +356,7 @@ pub const ROUTING: u8 = 43;
 pub const FRAGMENT: u8 = 44;
 /// Encapsulating security payload: nothing after it can be read.
 pub const ESP: u8 = 50;
-/// Authentication header.
+/// Authentication header (RFC 4302): its length counts 4 octets, not 8.
 pub const AH: u8 = 51;
 /// Protocol number of ICMPv6.
 pub const PROTOCOL_ICMPV6: u8 = 58;

@@ -128,8 +128,8 @@ fn family_ethertype(frame: &[u8]) -> Result<u16, Error> {
     }
 }
 
-/// EtherType and length of a header of PPP. Address and control (RFC 1662, section 3.1) may be left
-/// out, and the first octet of the protocol if it is 0 (RFC 1661, section 6.5). An address of 0x0F
+/// EtherType and length of a header of PPP. Address and control may be left out (RFC 1662,
+/// section 3.1). So may the first octet of the protocol if it is 0 (RFC 1661, section 6.5). An address of 0x0F
 /// or 0x8F is that of Cisco's HDLC.
 #[inline]
 fn ppp_header(frame: &[u8]) -> Result<(u16, usize), Error> {

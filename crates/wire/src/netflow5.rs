@@ -58,9 +58,9 @@ pub struct Record {
     pub destination_port: u16,
     /// The 8 classic TCP flags.
     pub tcp_flags: u8,
-    /// Protocol above IP.
+    /// Protocol above IP, by its number: 6 is TCP.
     pub protocol: u8,
-    /// Type of service.
+    /// The octet of type of service: DSCP and ECN.
     pub tos: u8,
 }
 

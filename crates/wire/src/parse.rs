@@ -29,7 +29,7 @@ pub struct UdpFrame {
     pub dscp: u8,
     /// 0..=3.
     pub ecn: u8,
-    /// VLAN tags, 0..=2.
+    /// VLAN tags in front of IP, 0..=2: more are not read.
     pub vlan_count: u8,
     /// Tag control information, outermost first; 0 where there is no tag.
     pub vlan_tci: [u16; MAX_TAGS],

@@ -48,9 +48,9 @@ struct Interface {
 /// Units of a time stamp in a second.
 #[derive(Clone, Copy, Debug)]
 enum Resolution {
-    /// 10^n.
+    /// 10^n units in a second.
     Decimal(u8),
-    /// 2^n.
+    /// 2^n units in a second.
     Binary(u8),
 }
 

@@ -29,9 +29,9 @@ pub struct Long<'a> {
     pub first: u8,
     /// Version; 0: version negotiation.
     pub version: u32,
-    /// Destination connection identifier.
+    /// Destination connection identifier, 0 to 20 octets in versions 1 and 2.
     pub destination: &'a [u8],
-    /// Source connection identifier.
+    /// Source connection identifier, 0 to 20 octets in versions 1 and 2.
     pub source: &'a [u8],
 }
 

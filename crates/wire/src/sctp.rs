@@ -10,7 +10,7 @@ use crate::field::{put_u16, put_u32, u16_at, u32_at};
 pub struct Header {
     pub source_port: u16,
     pub destination_port: u16,
-    /// Verification tag.
+    /// Verification tag of the receiver (RFC 9260, section 3.1); 0 with an INIT chunk.
     pub tag: u32,
     pub checksum: u32,
 }

@@ -31,7 +31,7 @@ impl<T: AsRef<[u8]>> SenderPacket<T> {
         u32_at(self.buffer.as_ref(), 0)
     }
 
-    /// T1.
+    /// T1, when the request left, in the format that the error estimate's Z bit names.
     pub fn timestamp(&self) -> u64 {
         u64_at(self.buffer.as_ref(), 4)
     }
@@ -64,7 +64,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> SenderPacket<T> {
         put_u32(self.buffer.as_mut(), 0, sequence);
     }
 
-    /// Sets T1.
+    /// Sets T1: its format is what the Z bit says.
     pub fn set_timestamp(&mut self, timestamp: u64) {
         put_u64(self.buffer.as_mut(), 4, timestamp);
     }
@@ -79,7 +79,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> SenderPacket<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SenderRepr {
     pub sequence: u32,
-    /// T1.
+    /// T1, when the request left, in the format that the error estimate's Z bit names.
     pub timestamp: u64,
     /// Error estimate of T1.
     pub error_estimate: ErrorEstimate,
@@ -124,8 +124,8 @@ pub struct ReflectorPacket<T> {
 
 impl<T: AsRef<[u8]>> ReflectorPacket<T> {
     /// Checks that all fields are there that a sender needs. Some peers leave out the last three
-    /// octets of the base packet, and old responders of TWAMP Light end with the error estimate of
-    /// the request. So [`REFLECTOR_MIN_LEN`] octets are enough.
+    /// octets of the base packet. Old responders of TWAMP Light end with the error estimate of the
+    /// request. So [`REFLECTOR_MIN_LEN`] octets are enough.
     pub fn new_checked(buffer: T) -> Result<Self, Error> {
         match buffer.as_ref().len() < REFLECTOR_MIN_LEN {
             true => Err(Error::Truncated),
@@ -138,7 +138,7 @@ impl<T: AsRef<[u8]>> ReflectorPacket<T> {
         u32_at(self.buffer.as_ref(), 0)
     }
 
-    /// T3.
+    /// T3, when the reply left, in the format that its error estimate's Z bit names.
     pub fn timestamp(&self) -> u64 {
         u64_at(self.buffer.as_ref(), 4)
     }
@@ -153,7 +153,7 @@ impl<T: AsRef<[u8]>> ReflectorPacket<T> {
         u16_at(self.buffer.as_ref(), 14)
     }
 
-    /// T2.
+    /// T2, when the request arrived, in the format of T3.
     pub fn receive_timestamp(&self) -> u64 {
         u64_at(self.buffer.as_ref(), 16)
     }
@@ -208,7 +208,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> ReflectorPacket<T> {
         put_u32(self.buffer.as_mut(), 0, sequence);
     }
 
-    /// Sets T3.
+    /// Sets T3: its format is what the Z bit says.
     pub fn set_timestamp(&mut self, timestamp: u64) {
         put_u64(self.buffer.as_mut(), 4, timestamp);
     }
@@ -218,7 +218,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> ReflectorPacket<T> {
         put_u16(self.buffer.as_mut(), 12, estimate.0);
     }
 
-    /// Sets T2.
+    /// Sets T2, in the format of T3.
     pub fn set_receive_timestamp(&mut self, timestamp: u64) {
         put_u64(self.buffer.as_mut(), 16, timestamp);
     }
@@ -234,13 +234,13 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> ReflectorPacket<T> {
 pub struct ReflectorRepr {
     /// The reflector's own sequence number if it is stateful, else the sender's.
     pub sequence: u32,
-    /// T3.
+    /// T3, when the reply left, in the format that its error estimate's Z bit names.
     pub timestamp: u64,
     /// Error estimate of T2 and T3.
     pub error_estimate: ErrorEstimate,
     /// Session identifier, from the request.
     pub ssid: u16,
-    /// T2.
+    /// T2, when the request arrived, in the format of T3.
     pub receive_timestamp: u64,
     /// Sequence number of the request.
     pub sender_sequence: u32,

@@ -50,7 +50,7 @@ impl<T: AsRef<[u8]>> Packet<T> {
         usize::from(self.buffer.as_ref()[12] >> 4) * 4
     }
 
-    /// [`FIN`] to [`CWR`].
+    /// The flags, [`FIN`] to [`CWR`], as bits.
     pub fn flags(&self) -> u8 {
         self.buffer.as_ref()[13]
     }
@@ -196,7 +196,7 @@ pub struct Repr {
     pub destination_port: u16,
     pub seq: u32,
     pub ack: u32,
-    /// [`FIN`] to [`CWR`].
+    /// The flags, [`FIN`] to [`CWR`], as bits.
     pub flags: u8,
     /// Window, not scaled.
     pub window: u16,

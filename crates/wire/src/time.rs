@@ -38,10 +38,10 @@ pub struct Scale {
 /// Which of the two a packet's timestamp is: the Z bit of its error estimate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum TimestampFormat {
-    /// Z = 0.
+    /// Z = 0: seconds since 1900 UTC and their 2^-32 parts.
     #[default]
     Ntp,
-    /// Z = 1.
+    /// Z = 1: seconds since 1970 TAI and nanoseconds.
     Ptp,
 }
 

@@ -24,17 +24,17 @@ impl Flags {
     /// C: the reply is not what was asked for.
     pub const CONFORMANT: u8 = 0x10;
 
-    /// U is set.
+    /// U is set: the receiver does not know this TLV.
     pub const fn unrecognized(self) -> bool {
         self.0 & Self::UNRECOGNIZED != 0
     }
 
-    /// M is set.
+    /// M is set: its length is wrong.
     pub const fn malformed(self) -> bool {
         self.0 & Self::MALFORMED != 0
     }
 
-    /// I is set.
+    /// I is set: its digest is wrong.
     pub const fn integrity_failed(self) -> bool {
         self.0 & Self::INTEGRITY != 0
     }

@@ -219,10 +219,10 @@ pub struct Gtpu<'a> {
     pub message: u8,
     /// Length of what follows the first 8 octets.
     pub length: u16,
-    /// Tunnel endpoint identifier.
+    /// Tunnel endpoint identifier: the receiver's name for the tunnel; 0 in some messages of control.
     pub teid: u32,
     pub sequence: Option<u16>,
-    /// N-PDU number.
+    /// N-PDU number (PN flag): counts packets over a handover.
     pub n_pdu: Option<u8>,
     /// Type of the first extension header, and the octets of all of them; type 0 and none
     /// where the extension flag is set in vain.

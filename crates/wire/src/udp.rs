@@ -142,7 +142,7 @@ pub(crate) fn length(data: &[u8]) -> Result<usize, Error> {
     Ok(length)
 }
 
-/// In octets.
+/// Length of the header, octets.
 pub const HEADER_LEN: usize = 8;
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ pub struct Expected {
     pub frames: u64,
     /// Those before this one are in none of the counts.
     pub counted_from: u64,
-    /// Streams, from 0.
+    /// How many streams it counts; they are numbered from 0.
     pub streams: usize,
     /// When the first counted one is due, ns TAI.
     pub start_ns: i64,

@@ -13,7 +13,7 @@ use super::{FCS_LEN, FastHist, LoadSchedule, SequenceArrivals, SequenceVerdict};
 pub struct LoadAnalyserConfig {
     /// Of trial and direction.
     pub tag: u8,
-    /// Of the tester.
+    /// The tester's: what marks its frames as its own.
     pub secret: Secret,
     /// When frames are due; those that are not to be counted are not.
     pub schedule: LoadSchedule,

@@ -127,7 +127,7 @@ pub enum MacRule {
     /// One after the other, so many.
     Increment {
         first: Mac,
-        /// How many.
+        /// How many there are; then the first comes again.
         count: u32,
     },
     /// Pseudo-random, one a flow, unicast; unlike those of RFC 4814, section 4.2, locally

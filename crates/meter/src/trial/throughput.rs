@@ -2,8 +2,8 @@
 //! all frames offered are forwarded.
 //!
 //! RFC 2544 leaves the search open; this is the usual binary one, and a single lost frame fails a
-//! load. It is the same search, with other frames, for IPv6 (RFC 5180, section 7.1), IPv6
-//! transition (RFC 8219, section 7.1) and bridges (RFC 2889, section 5.1).
+//! load. The search is the same, with other frames, for IPv6 (RFC 5180, section 7.1). So it
+//! is for IPv6 transition (RFC 8219, section 7.1) and bridges (RFC 2889, section 5.1).
 
 use super::rate_search::{RateSearch, RateSearchConfig};
 

@@ -54,8 +54,6 @@ pub struct AfPacket {
     caps: Caps,
     stats: PortStats,
 }
-
-/// What comes in.
 struct Input {
     // Before the socket: the mapping goes first.
     ring: Ring,

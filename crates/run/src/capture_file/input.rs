@@ -2,8 +2,8 @@
 //!
 //! A regular file is mapped and is one [`CapturePiece`]. All else is read by a thread of its own
 //! and cut into pieces of whole packets. Each piece is handed on as soon as it has come. So a
-//! capture under way (`tcpdump -w - | sonde rtt -`) is measured while it grows, and a compressed
-//! one is never in memory as a whole.
+//! capture under way (`tcpdump -w - | sonde rtt -`) is measured while it grows. A compressed one is
+//! never in memory as a whole.
 
 use std::collections::VecDeque;
 use std::fs::File;

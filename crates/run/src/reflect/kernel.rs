@@ -88,12 +88,12 @@ impl KernelCounts {
         KernelCounts(all)
     }
 
-    /// Replies that left.
+    /// Replies that left the interface.
     pub fn reflected(&self) -> u64 {
         self.0.get("reflected").copied().unwrap_or(0)
     }
 
-    /// Names and values.
+    /// Name and value of each counter, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         self.0.iter().map(|(name, n)| (*name, *n))
     }
@@ -169,7 +169,7 @@ impl Kernel {
         })
     }
 
-    /// "native" or "generic".
+    /// How the program is attached now: "native" or "generic".
     pub fn mode(&self) -> &'static str {
         self.mode.name()
     }

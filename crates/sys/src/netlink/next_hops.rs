@@ -33,9 +33,9 @@ pub struct NextHop {
 /// The two MAC addresses of a frame. Zeros on links that have none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Macs {
-    /// The next hop's.
+    /// That of the next hop, as the kernel has resolved it.
     pub destination: Mac,
-    /// The interface's own.
+    /// That of the interface by which it is reached.
     pub source: Mac,
 }
 

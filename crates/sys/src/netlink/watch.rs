@@ -15,7 +15,6 @@ use super::socket::Socket;
 pub enum NetlinkEvent {
     /// A neighbour was resolved, changed, failed, or was forgotten.
     Neighbour {
-        /// The interface's index.
         ifindex: u32,
         address: IpAddr,
         /// Its MAC address, if it is known now.
@@ -23,7 +22,6 @@ pub enum NetlinkEvent {
     },
     /// An interface changed, appeared or (not `up`) vanished.
     Link {
-        /// The interface's index.
         ifindex: u32,
         /// Set up, and with carrier.
         up: bool,

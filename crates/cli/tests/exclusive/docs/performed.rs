@@ -36,7 +36,7 @@ const MEASURES: &str = "needs a release build and this machine to itself for min
 const HARMLESS: &[&str] = &["curl", "env", "install", "ip", "jq", "make", "ssh"];
 
 /// What the reader puts in, what lies outside of the test's folder, what would fill the disk, what
-/// has no end, and an exit code for what HTTP refuses.
+/// has no end. And `curl` says by its exit code that a request was refused.
 const INSTEAD: &[(&str, &str)] = &[
     ("probe HOST", "probe 192.0.2.7"),
     ("ExecStart=/usr/local/bin/", ""),

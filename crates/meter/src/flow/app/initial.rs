@@ -61,8 +61,8 @@ impl InitialKeys {
     }
 }
 
-/// Where the packet number of an Initial or 0-RTT packet begins, and where the packet ends (RFC
-/// 9000, sections 17.2.2 and 17.2.3), in the datagram that begins with it.
+/// Where the packet number of an Initial or 0-RTT packet begins, and where the packet ends, in the
+/// datagram that begins with it. RFC 9000, sections 17.2.2 and 17.2.3.
 pub(super) fn bounds(datagram: &[u8], long: &Long<'_>) -> Option<Range<usize>> {
     let mut reader = ByteReader(datagram.get(long.buffer_len()..)?);
     if long.kind() == PacketType::Initial {
