@@ -4,6 +4,8 @@
 //! the thread that calls it, so that a failure is an error there. What it returns runs on
 //! threads of its own, in the network namespace of that thread.
 
+mod fanout;
+
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
@@ -13,10 +15,12 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use sonde_results::caveat::CaveatSet;
 use sonde_results::run::Health;
 
+use self::fanout::FanningOut;
+pub use self::fanout::{Fanout, SubscriberCounts};
 use crate::confined::Uses;
 use crate::error::RunError;
 use crate::thread::{self, ThreadPanicked};
@@ -307,6 +311,7 @@ pub struct Running<R, S, C> {
     /// Nothing comes by it: it closes with the thread's end.
     end: Mutex<Receiver<()>>,
     thread: JoinHandle<Ended>,
+    fanning_out: Option<FanningOut>,
 }
 
 impl<R, S, C> Running<R, S, C> {
@@ -329,7 +334,27 @@ impl<R, S, C> Running<R, S, C> {
             .name(name.into())
             .spawn(whole)
             .context("cannot start a thread; 'ulimit -u' bounds them")?;
-        Ok(Running { records, status, control, stop, end: Mutex::new(end), thread })
+        let end = Mutex::new(end);
+        Ok(Running { records, status, control, stop, end, thread, fanning_out: None })
+    }
+
+    /// Hands the records to all `readers` from now on, instead of to [`Running::records`]: that
+    /// ends at once, and goes on to count what found no room on its way to the readers.
+    ///
+    /// # Errors
+    /// It was called before; no thread to be had: then nobody gets the records.
+    pub fn fan_out(&mut self, readers: &Fanout<R>) -> Result<(), RunError>
+    where
+        R: Send + Sync + 'static,
+    {
+        if self.fanning_out.is_some() {
+            let why = "the records have their readers already; subscribe to the first `Fanout`";
+            return Err(RunError::Host(anyhow!(why)));
+        }
+        let ended = RecordReceiver { queue: sync_channel(0).1, lost: self.records.lost.clone() };
+        let records = std::mem::replace(&mut self.records, ended);
+        self.fanning_out = Some(FanningOut::start(records, readers)?);
+        Ok(())
     }
 
     /// Asks for an end in order; its last records still come.
@@ -350,10 +375,15 @@ impl<R, S, C> Running<R, S, C> {
     }
 
     /// Waits for its end. Records that are not read by then are gone: an instrument that waits
-    /// for its reader goes on without.
+    /// for its reader goes on without. Those of a [`Running::fan_out`] stay in their readers'
+    /// queues, and what these lost is the counter `subscribers_lost`.
     pub fn join(self) -> Ended {
         drop(self.records);
-        thread::join(self.thread).unwrap_or_else(Ended::from)
+        let mut ended = thread::join(self.thread).unwrap_or_else(Ended::from);
+        if let Some(fanning_out) = self.fanning_out {
+            fanning_out.join(&mut ended);
+        }
+        ended
     }
 }
 

@@ -6,6 +6,7 @@
 mod control;
 mod left;
 mod reload;
+mod subscribers;
 mod traffic;
 
 use std::sync::{Mutex, PoisonError};
