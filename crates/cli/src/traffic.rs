@@ -15,10 +15,12 @@ pub fn run(args: &GenArgs) -> Result<Exit, Failure> {
     let GenCommand::Flows(args) = &args.command;
     let context = signals::context()?;
     let (made, ended) = traffic::start(args.settings(), &context)?.last();
+    if let Some(made) = &made {
+        report(made, args.json)?;
+    }
     match ended.failure {
         None => {
             let made = made.context("nothing is known of what was made")?;
-            report(&made, args.json)?;
             Ok(if made.interrupted && made.packets == 0 { Exit::Interrupted } else { Exit::Ok })
         }
         Some(error) => Err(error.into()),
@@ -46,8 +48,23 @@ fn report(made: &TrafficReport, json: bool) -> anyhow::Result<()> {
             format_share(drops, made.packets),
             made.behind_s.unwrap_or_default() * 1e3,
         );
-        if drops > 0 {
-            outln!("The truth has the dropped frames too: repeat at a lower --rate.");
+        let TrafficReport { too_long, filtered, .. } = *made;
+        if too_long > 0 {
+            outln!(
+                "{} of them were longer than the interface takes: choose a smaller --size.",
+                format_count(too_long)
+            );
+        }
+        if filtered > 0 {
+            outln!(
+                "{} of them were refused by this host's packet filter ('nft list ruleset').",
+                format_count(filtered)
+            );
+        }
+        if drops > too_long + filtered {
+            outln!("The truth has the dropped frames too: repeat, perhaps at a lower --rate.");
+        } else if drops > 0 {
+            outln!("The truth has the dropped frames too: repeat without them.");
         }
     }
     if made.interrupted {

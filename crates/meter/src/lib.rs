@@ -69,4 +69,9 @@ pub trait Paced {
     /// # Panics
     /// If the buffer is shorter than the frame.
     fn write(&mut self, now: Time, buffer: &mut [u8]) -> Option<usize>;
+
+    /// The cookie of the frame that was written last: 0, or what a port that refuses it names it by.
+    fn cookie(&self) -> u64 {
+        0
+    }
 }

@@ -12,6 +12,7 @@ mod flow;
 mod fragment;
 mod frame;
 mod law;
+mod recent;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -23,6 +24,7 @@ use self::address::Tuples;
 use self::flow::{Flow, Habits, Transport};
 use self::fragment::Fragments;
 use self::frame::Filler;
+use self::recent::{CountedFrame, Recent};
 
 pub use self::app::{TrafficApp, write_name};
 pub use self::config::{
@@ -50,6 +52,10 @@ pub struct FlowGenerator {
     /// Mean distance of packets, ns.
     mean_gap: f64,
     fragments: Fragments,
+    /// Where frames may have to be taken back.
+    recent: Option<Recent>,
+    /// The frame that was written last.
+    latest: CountedFrame,
 }
 
 impl FlowGenerator {
@@ -69,6 +75,8 @@ impl FlowGenerator {
             offset: 0.0,
             mean_gap: 1e9 / config.rate as f64,
             fragments: Fragments::new(longest),
+            recent: None,
+            latest: CountedFrame::default(),
             rng,
             config,
         };
@@ -79,6 +87,26 @@ impl FlowGenerator {
             generator.flows.push(flow);
         }
         Ok(generator)
+    }
+
+    /// Keeps the latest `most` frames, at least 1, for [`FlowGenerator::take_back`]. A flow is
+    /// reported so many frames after its end.
+    pub fn keep_recent(&mut self, most: usize) {
+        self.recent = Some(Recent::new(most.max(1)));
+    }
+
+    /// The latest `frames` have not left: the truth is without them. How many were taken back, and
+    /// their octets: no more than are kept. Nothing may be emitted after this.
+    pub fn take_back(&mut self, frames: u64) -> (u64, u64) {
+        let (mut taken, mut octets) = (0, 0);
+        while taken < frames
+            && let Some(len) = self.recent.as_mut().and_then(|r| r.take_back(&mut self.flows))
+        {
+            taken += 1;
+            octets += u64::from(len);
+        }
+        self.packets -= taken;
+        (taken, octets)
     }
 
     /// When the next frame is due, ns; `None`: the traffic is over.
@@ -111,21 +139,37 @@ impl FlowGenerator {
             self.packet(at_ns, buffer)
         };
         self.packets += 1;
+        if let Some(recent) = &mut self.recent {
+            let frame = CountedFrame { len: len as u32, ..self.latest };
+            recent.add(frame, self.packets, &self.config, truth);
+        }
         self.offset += self.config.arrival.gap(self.mean_gap, &mut self.rng);
         let slot = self.fragments.slot;
         if !self.fragments.waiting() && self.flows[slot].is_over() {
-            truth::report(&self.config, &self.flows[slot], truth);
-            if self.may_begin() > 0 {
-                self.flows[slot] = self.begin();
-            } else {
-                self.flows.swap_remove(slot);
-            }
+            self.end(slot, truth);
         }
         len
     }
 
+    /// The flow at `slot` is over.
+    fn end(&mut self, slot: usize, truth: &mut impl FnMut(&FlowTruth)) {
+        let flow = if self.may_begin() > 0 {
+            let next = self.begin();
+            std::mem::replace(&mut self.flows[slot], next)
+        } else {
+            self.flows.swap_remove(slot)
+        };
+        match &mut self.recent {
+            Some(recent) => recent.end(flow, self.packets),
+            None => truth::report(&self.config, &flow, truth),
+        }
+    }
+
     /// Reports the truth about the flows that are still open.
     pub fn finish(mut self, truth: &mut impl FnMut(&FlowTruth)) {
+        if let Some(recent) = &mut self.recent {
+            recent.finish(&self.config, truth);
+        }
         for flow in self.flows.drain(..) {
             truth::report(&self.config, &flow, truth);
         }
@@ -177,18 +221,26 @@ impl FlowGenerator {
         }
         let outer = flow.encapsulation.is_tunnel() && config.keys == TruthKeys::Outer;
         let bytes = if outer { written.outer_len } else { written.ip_len };
-        let side = &mut flow.sides[usize::from(plan.side)];
-        side.count(at_ns, bytes as u32, plan.tcp_flags);
+        self.count(slot, plan.side, at_ns, bytes as u32, plan.tcp_flags);
         written.len
+    }
+
+    /// Counts a packet of the flow at `slot`.
+    #[inline]
+    fn count(&mut self, slot: usize, side: u8, at_ns: i64, bytes: u32, tcp_flags: u8) {
+        let flow = &mut self.flows[slot];
+        let counted = &mut flow.sides[usize::from(side)];
+        self.latest = CountedFrame { flow: flow.index, slot, side, len: 0, before: *counted };
+        counted.count(at_ns, bytes, tcp_flags);
     }
 
     /// The next fragment of the packet that is being cut.
     fn fragment(&mut self, at_ns: i64, buffer: &mut [u8]) -> usize {
         let Some(fragment) = self.fragments.next(buffer) else { return 0 };
         let flags = if fragment.first { self.fragments.tcp_flags } else { 0 };
-        let side = &mut self.flows[self.fragments.slot].sides[usize::from(self.fragments.side)];
-        side.count(at_ns, fragment.ip_len as u32, flags);
-        fragment.len
+        let (len, ip_len) = (fragment.len, fragment.ip_len as u32);
+        self.count(self.fragments.slot, self.fragments.side, at_ns, ip_len, flags);
+        len
     }
 
     /// Draws the next flow.

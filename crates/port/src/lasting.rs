@@ -88,7 +88,7 @@ impl Lasting {
             nowhere: Box::default(),
             free: [TxDesc::default(); NOWHERE],
             used: 0,
-            refusals: Refusals::new(2 * NOWHERE),
+            refusals: Refusals::new(spec.ring + 2 * NOWHERE),
         })
     }
 
@@ -136,6 +136,10 @@ impl Lasting {
 
     fn close(&mut self) {
         if let Some(mut port) = self.port.take() {
+            // What the engine refused last, or took back, is not shown by it any more.
+            if let Ok(burst) = port.rx() {
+                burst.refused().iter().for_each(|r| self.refusals.add(r.cookie, r.why));
+            }
             self.before = self.before.plus(&port.stats());
             self.lost += 1;
             let capacity = self.caps.max_frame;
@@ -187,10 +191,13 @@ impl Port for Lasting {
         self.look()?;
         let Lasting { port, failed, refusals, .. } = self;
         refusals.begin();
-        match port.as_mut().map(|port| port.rx()) {
-            Some(Ok(burst)) => return Ok(burst),
-            Some(Err(error)) => *failed = Some(error),
-            None => {}
+        // Those of the port before this one are shown first.
+        if refusals.is_empty() {
+            match port.as_mut().map(|port| port.rx()) {
+                Some(Ok(burst)) => return Ok(burst),
+                Some(Err(error)) => *failed = Some(error),
+                None => {}
+            }
         }
         Ok(RxBurst::new(&mut [], &mut [], &[]).with_refused(refusals.show()))
     }

@@ -30,6 +30,12 @@ impl Refusals {
         self.list.drain(..std::mem::take(&mut self.shown));
     }
 
+    /// Whether this burst shows none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
     /// What this burst shows.
     #[inline]
     pub fn show(&mut self) -> &[TxRefused] {

@@ -99,7 +99,7 @@ pub fn send(port: &mut dyn Port, load: &mut impl Paced, longest: i64) -> Result<
         && let Some(buffer) = free.slot()
         && let Some(len) = load.write(now, buffer)
     {
-        free.commit(len, 0);
+        free.commit(len, load.cookie());
         sent += 1;
     }
     port.flush()?;

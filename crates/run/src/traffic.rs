@@ -12,15 +12,16 @@ use sonde_meter::traffic::FlowGenerator;
 pub use sonde_meter::traffic::{
     ArrivalProcess, Length, MAX_FLOWS, ProtocolWeights, Reorder, Shares, Sizes,
 };
-use sonde_port::Port;
 
+use self::live::Outlet;
 use self::pcap::PcapFile;
 pub use self::settings::{Resolution, Settings, TruthForm};
 use self::truth::TruthFile;
 use crate::error::{RunError, SettingsError};
 use crate::running::{Context, Ended, Latest, Running, Stop, records};
 
-/// Traffic being made. Its one record is what was made, whole; its state is the same so far.
+/// Traffic being made. Its one record is what was made, whole, also where the port failed before its
+/// time; its state is the same so far.
 pub type Making = Running<TrafficReport, TrafficReport, ()>;
 
 /// Counts of what was made, and where it was written.
@@ -37,6 +38,12 @@ pub struct TrafficReport {
     /// Of a port: frames that the kernel or card did not take. The truth has them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub own_drops: Option<u64>,
+    /// Those of them that were longer than the interface takes.
+    #[serde(skip_serializing_if = "is_none")]
+    pub too_long: u64,
+    /// Those of them that this host's packet filter refused.
+    #[serde(skip_serializing_if = "is_none")]
+    pub filtered: u64,
     /// Of a port: the longest delay of a packet behind its time, s.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub behind_s: Option<f64>,
@@ -51,12 +58,14 @@ pub struct TrafficReport {
 pub fn start(settings: Settings, context: &Context) -> Result<Making, RunError> {
     settings.check()?;
     let config = settings.config();
-    let longest = config.longest_frame();
-    let generator = FlowGenerator::new(config).map_err(|e| RunError::settings(e.to_string()))?;
+    let generator =
+        FlowGenerator::new(config.clone()).map_err(|e| RunError::settings(e.to_string()))?;
     let mut truth = TruthFile::create(settings.truth.as_deref(), settings.truth_form)?;
     let output = match (&settings.out, &settings.iface) {
-        (Some(path), None) => Output::File(PcapFile::create(path, settings.resolution, longest)?),
-        (None, Some(iface)) => Output::Port(live::open(iface, settings.engine, longest)?),
+        (Some(path), None) => {
+            Output::File(PcapFile::create(path, settings.resolution, config.longest_frame())?)
+        }
+        (None, Some(iface)) => Output::Port(live::open(iface, settings.engine, &config)?),
         // Checked above.
         _ => return Err(SettingsError::new("out", "name a file or an interface").into()),
     };
@@ -65,33 +74,38 @@ pub fn start(settings: Settings, context: &Context) -> Result<Making, RunError> 
     let (stop, theirs) = (context.stop.clone(), status.clone());
     let asked = stop.clone();
     let work = move || {
-        let result = match output {
+        let (made, failure) = match output {
             Output::File(file) => {
-                to_file(generator, file, &mut truth, &theirs, &asked).map_err(RunError::Unsaved)
+                match to_file(generator, file, &mut truth, &theirs, &asked) {
+                    Ok(made) => (Some(made), None),
+                    // How much of the file can be read is not known.
+                    Err(error) => (None, Some(RunError::Unsaved(error))),
+                }
             }
-            Output::Port(port) => live::run(port, generator, &mut truth, &theirs, &asked),
+            Output::Port(outlet) => {
+                let (made, failure) = live::run(outlet, generator, &mut truth, &theirs, &asked);
+                (Some(made), failure)
+            }
         };
-        let saved = truth.finish().map_err(RunError::Unsaved);
-        match result.and_then(|made| Ok(TrafficReport { flows: saved?, ..made })) {
-            Ok(made) => {
-                theirs.update(|s| s.clone_from(&made));
-                let ended = Ended { counters: counters(&made), ..Ended::default() };
-                sender.push(made);
-                ended
-            }
-            Err(error) => Ended {
-                counters: counters(&theirs.get()),
-                failure: Some(error),
-                ..Ended::default()
-            },
-        }
+        let (made, failure) = match (truth.finish(), made) {
+            (Ok(flows), Some(made)) => (Some(TrafficReport { flows, ..made }), failure),
+            (Ok(_), None) => (None, failure),
+            (Err(error), _) => (None, failure.or(Some(RunError::Unsaved(error)))),
+        };
+        theirs.update(|s| made.iter().for_each(|made| s.clone_from(made)));
+        made.into_iter().for_each(|made| sender.push(made));
+        Ended { counters: counters(&theirs.get()), failure, ..Ended::default() }
     };
     Running::start("sonde-traffic", (receiver, status, ()), stop, work)
 }
 
 enum Output {
     File(PcapFile),
-    Port(Box<dyn Port>),
+    Port(Outlet),
+}
+
+fn is_none(count: &u64) -> bool {
+    *count == 0
 }
 
 fn counters(made: &TrafficReport) -> BTreeMap<String, u64> {

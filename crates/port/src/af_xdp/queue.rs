@@ -289,10 +289,15 @@ impl Queue {
             match error.raw_os_error() {
                 _ if self.zero_copy => return Ok(()), // the driver's to repeat
                 Some(libc::EBUSY) => {
-                    // One frame was taken off the ring and completed, but not sent.
+                    // One frame was taken off the ring and completed, but not sent: the last that
+                    // was taken. One whose stamp was asked for is found by its completion.
                     self.counts.tx_dropped += 1;
                     self.counts.tx_frames -= 1;
-                    self.unsent += 1;
+                    let frame = self.xsk.tx.last_consumed().map(|desc| self.frame_of(&desc));
+                    match frame.and_then(|frame| self.slots.get(frame)) {
+                        Some(slot) if !slot.stamped => refusals.add(slot.cookie, NotSent::NoBuffer),
+                        _ => self.unsent += 1,
+                    }
                 }
                 Some(libc::EAGAIN | libc::ENOBUFS | libc::EINTR) => {
                     let now_left = self.xsk.tx.unconsumed();
@@ -301,7 +306,11 @@ impl Queue {
                     }
                     left = now_left;
                 }
-                Some(libc::ENXIO) => return Err(error),
+                Some(libc::ENXIO) => {
+                    // In copy mode: see above.
+                    self.void(region, done, refusals);
+                    return Err(error);
+                }
                 _ => {
                     self.void(region, done, refusals);
                     return Ok(());
@@ -376,6 +385,11 @@ impl Queue {
             && data >= TX_METADATA_LEN.max(META_LEN)
             && data + desc.len as usize <= self.frame_size;
         fits.then(|| self.base + address..self.base + address + desc.len as usize)
+    }
+
+    /// The frame of a descriptor of the transmit ring.
+    fn frame_of(&self, desc: &xdp_desc) -> usize {
+        (desc.addr as usize).wrapping_sub(self.origin) / self.frame_size
     }
 
     fn release(&mut self, address: usize) {

@@ -32,6 +32,8 @@ pub struct Producer<T> {
     submitted: u32,
     /// The consumer's index as last seen.
     seen: u32,
+    /// The consumer's index at the beginning.
+    begun: u32,
 }
 
 /// A ring that we empty: receive ring, completion ring.
@@ -51,7 +53,7 @@ unsafe impl<T: Send> Send for RingMemory<T> {}
 impl<T: Copy> Producer<T> {
     /// The ring that a socket does not have: always full.
     pub fn none() -> Self {
-        Producer { memory: RingMemory::none(), head: 0, submitted: 0, seen: 0 }
+        Producer { memory: RingMemory::none(), head: 0, submitted: 0, seen: 0, begun: 0 }
     }
 
     /// Begins where the ring stands.
@@ -61,7 +63,7 @@ impl<T: Copy> Producer<T> {
     /// and nobody else is its producer.
     pub unsafe fn new(memory: RingMemory<T>) -> Self {
         debug_assert!(memory.entries.is_power_of_two());
-        let mut ring = Producer { memory, head: 0, submitted: 0, seen: 0 };
+        let mut ring = Producer { memory, head: 0, submitted: 0, seen: 0, begun: 0 };
         ring.head = ring.memory.load(memory.producer, Ordering::Relaxed);
         ring.submitted = ring.head;
         ring.seen = ring.memory.load(memory.consumer, Ordering::Acquire);
@@ -99,6 +101,15 @@ impl<T: Copy> Producer<T> {
     pub fn unconsumed(&mut self) -> u32 {
         self.seen = self.memory.load(self.memory.consumer, Ordering::Acquire);
         self.submitted.wrapping_sub(self.seen)
+    }
+
+    /// The entry that the consumer took last, as far as it has said so; `None`: it has taken none
+    /// since this side began.
+    pub fn last_consumed(&mut self) -> Option<T> {
+        self.unconsumed();
+        // In a full ring its place has been written anew.
+        let is_there = self.head.wrapping_sub(self.seen) < self.memory.entries;
+        (is_there && self.seen != self.begun).then(|| self.memory.read(self.seen.wrapping_sub(1)))
     }
 
     /// Changes each submitted entry that the consumer has not said it took.
@@ -284,6 +295,24 @@ mod tests {
         ours.submit();
         kernels.refresh();
         assert_eq!((kernels.pop(), kernels.pop(), kernels.pop()), (Some(0), Some(0), Some(4)));
+    }
+
+    #[test]
+    fn the_entry_taken_last_is_there_until_its_place_is_written_anew() {
+        let mut plain = Plain::new(4, u32::MAX);
+        let (mut ours, mut kernels) = pair(&mut plain);
+        assert!((1..=4).all(|n| ours.push(n)));
+        ours.submit();
+        assert_eq!(ours.last_consumed(), None);
+        kernels.refresh();
+        assert_eq!((kernels.pop(), kernels.pop()), (Some(1), Some(2)));
+        assert_eq!(ours.last_consumed(), None, "not said yet");
+        kernels.release();
+        assert_eq!(ours.last_consumed(), Some(2));
+        assert!(ours.push(5));
+        assert_eq!(ours.last_consumed(), Some(2));
+        assert!(ours.push(6));
+        assert_eq!(ours.last_consumed(), None, "6 stands there");
     }
 
     #[test]

@@ -1,11 +1,18 @@
 //! Traffic out of a port, paced.
+//!
+//! It is finite and cannot wait: where its interface goes down, loses its carrier or is deleted, it
+//! ends with that failure, and the truth has what left until then.
 
-use anyhow::{Context as _, Result};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, anyhow};
 use sonde_meter::Paced;
-use sonde_meter::traffic::FlowGenerator;
-use sonde_port::{Engine, OpenSpec, Port};
+use sonde_meter::traffic::{Config, FlowGenerator};
+use sonde_port::{Engine, OpenSpec, Port, RxBurst};
 use sonde_sys::clock::clock_state;
-use sonde_wire::Time;
+use sonde_sys::link_settings::mtu;
+use sonde_sys::netlink::{Link, Links};
+use sonde_wire::{NotSent, Time};
 
 use super::truth::TruthFile;
 use super::{LOOK_EVERY, TrafficReport};
@@ -13,43 +20,51 @@ use crate::error::{RunError, SettingsError};
 use crate::pump;
 use crate::running::{Latest, Stop};
 
-/// Opens the port for frames of up to `longest_frame` octets.
-pub(super) fn open(
-    iface: &str,
-    engine: Engine,
-    longest_frame: usize,
-) -> Result<Box<dyn Port>, RunError> {
+/// A port, and the interface that it sends by.
+pub(super) struct Outlet {
+    port: Box<dyn Port>,
+    interface: String,
+}
+
+/// Opens the port for the frames of `config`.
+pub(super) fn open(iface: &str, engine: Engine, config: &Config) -> Result<Outlet, RunError> {
     let port = sonde_port::open(engine, &OpenSpec::transmit(iface.to_owned()))
         .with_context(|| format!("cannot send on {iface} by {}", engine.name()))?;
-    let room = port.caps().max_frame;
-    match longest_frame > room {
-        true => {
-            let why = format!(
-                "`sizes`: frames of up to {longest_frame} bytes do not fit the {room} of {iface}; \
-                 choose a smaller size"
-            );
-            Err(SettingsError::of("sizes", why).into())
-        }
-        false => Ok(port),
+    let (longest, room) = (config.longest_frame(), port.caps().max_frame);
+    if longest > room {
+        let why = format!(
+            "`sizes`: frames of up to {longest} bytes do not fit the {room} of {iface}; choose a \
+             smaller size"
+        );
+        return Err(SettingsError::of("sizes", why).into());
     }
+    let longest = config.sizes.longest() - FCS;
+    let mtu = mtu(iface).with_context(|| format!("cannot ask for the MTU of {iface}"))?;
+    if longest > mtu + HEADERS {
+        return Err(RunError::Host(anyhow!(
+            "`sizes`: {iface} with its MTU of {mtu} does not take frames of {longest} bytes; choose a \
+             smaller size, or 'ip link set {iface} mtu {}'",
+            longest - ETHERNET
+        )));
+    }
+    Ok(Outlet { port, interface: iface.to_owned() })
 }
 
 /// Sends until the traffic is over or the end is asked for. The truth has the times at which
-/// packets were handed to the port.
-///
-/// # Errors
-/// The port fails: [`RunError::Host`].
+/// packets were handed to the port. With a failure comes what was made until then.
 pub(super) fn run(
-    mut port: Box<dyn Port>,
-    generator: FlowGenerator,
+    Outlet { mut port, interface }: Outlet,
+    mut generator: FlowGenerator,
     truth: &mut TruthFile,
     status: &Latest<TrafficReport>,
     stop: &Stop,
-) -> Result<TrafficReport, RunError> {
+) -> (TrafficReport, Option<RunError>) {
     let tai_offset = i64::from(clock_state().tai_offset_s) * 1_000_000_000;
     let start = port.now() + LEAD_NS;
+    generator.keep_recent(RECENT);
     let mut made = TrafficReport::default();
     let mut paced = Timed { generator, truth, start, tai_offset, last: start, behind: 0, bytes: 0 };
+    let mut refused = Refused::default();
     let mut looked = 0;
     let mut send = || -> Result<()> {
         while paced.due().is_some() {
@@ -63,28 +78,107 @@ pub(super) fn run(
                     break;
                 }
             }
-            if sent > 0 {
-                // Completions give transmit buffers back.
-                port.rx()?;
+            // Completions give transmit buffers back, and what was refused is shown.
+            if sent > 0 && refused.has_lost_link(&port.rx()?, packets, &interface) {
+                return Ok(());
+            }
+        }
+        // What is still in the port's hands leaves, or is found to have been dropped.
+        for _ in 0..FLUSHES {
+            port.flush().context(LAST)?;
+            if refused.has_lost_link(&port.rx()?, paced.generator.packets(), &interface) {
+                return Ok(());
             }
         }
         Ok(())
     };
-    let result = send();
-    (made.packets, made.bytes) = (paced.generator.packets(), paced.bytes);
-    made.seconds = (paced.last - start) as f64 / 1e9;
-    made.behind_s = Some(paced.behind as f64 / 1e9);
-    let Timed { generator, truth, .. } = paced;
+    let failed = send().err();
+    let Timed { mut generator, truth, bytes, last, behind, .. } = paced;
+    // From the first of them on nothing has left.
+    let unsent = refused.lost_from.map_or(0, |first| generator.packets() + 1 - first);
+    let (taken, octets) = generator.take_back(unsent);
+    (made.packets, made.bytes) = (generator.packets(), bytes - octets);
+    made.seconds = (last - start) as f64 / 1e9;
+    made.behind_s = Some(behind as f64 / 1e9);
     generator.finish(&mut |flow| truth.add(flow));
-    result?;
-    // What is still in the port's hands leaves, or is found to have been dropped.
-    for _ in 0..FLUSHES {
-        port.flush().context(LAST)?;
-        port.rx().context(LAST)?;
+    made.own_drops = Some(port.stats().tx_dropped.saturating_sub(taken));
+    made.too_long = refused.too_long;
+    made.filtered = refused.filtered;
+    let failure = match failed {
+        Some(error) => Some(error),
+        None if refused.lost_from.is_some() => {
+            Some(anyhow!(lost_link(&interface, made.packets, unsent - taken)))
+        }
+        None => None,
+    };
+    (made, failure.map(RunError::Host))
+}
+
+/// What the port refused.
+#[derive(Default)]
+struct Refused {
+    /// The first packet that did not leave because the link was gone, counted from 1.
+    lost_from: Option<u64>,
+    /// The first of the latest packets of which none left, for want of room.
+    stretch: Option<u64>,
+    /// When that was last found to have another reason than a link without a carrier.
+    looked: Option<Instant>,
+    /// Packets that were longer than the interface takes.
+    too_long: u64,
+    /// Packets that this host's packet filter refused.
+    filtered: u64,
+}
+
+impl Refused {
+    /// Takes what `burst` shows, after `packets` were handed over. Whether the link is gone.
+    fn has_lost_link(&mut self, burst: &RxBurst<'_>, packets: u64, interface: &str) -> bool {
+        let all = burst.refused();
+        if all.is_empty() {
+            self.stretch = None;
+            return false;
+        }
+        let of = |why| all.iter().filter(move |r| r.why == why).map(|r| r.cookie);
+        self.too_long += of(NotSent::TooLong).count() as u64;
+        self.filtered += of(NotSent::Refused).count() as u64;
+        self.lost_from = of(NotSent::LinkDown).min();
+        // A link without a carrier takes nothing, and the kernel calls that a lack of room.
+        let first = of(NotSent::NoBuffer).min().filter(|first| {
+            packets + 1 - first == all.len() as u64 || self.stretch.is_some_and(|s| s < *first)
+        });
+        self.stretch = first.map(|first| self.stretch.map_or(first, |begun| begun.min(first)));
+        if self.lost_from.is_none()
+            && self.stretch.is_some()
+            && self.looked.is_none_or(|at| at.elapsed() >= CARRIER)
+        {
+            self.looked = Some(Instant::now());
+            if link(interface).is_some_and(|link| !link.running) {
+                self.lost_from = self.stretch;
+            }
+        }
+        self.lost_from.is_some()
     }
-    let stats = port.stats();
-    made.own_drops = Some(stats.tx_dropped);
-    Ok(made)
+}
+
+fn link(name: &str) -> Option<Link> {
+    Links::open().and_then(|mut links| links.all()).ok()?.into_iter().find(|l| l.name == name)
+}
+
+/// What happened to an interface that takes nothing any more. `more` did not leave either, and are
+/// in the truth.
+fn lost_link(interface: &str, left: u64, more: u64) -> String {
+    let what = match link(interface) {
+        None => format!("{interface} has vanished"),
+        Some(link) if link.running => format!("{interface} was down or away for a moment"),
+        Some(_) => format!("{interface} is down or has no carrier"),
+    };
+    let truth = match more {
+        0 => "these, and no others, are in the truth".to_owned(),
+        _ => format!("the truth has them, and {more} that did not leave"),
+    };
+    format!(
+        "{what}: {left} packets had left by then; {truth}. See 'ip link show {interface}', and run \
+         again"
+    )
 }
 
 /// A generator at the time of a port.
@@ -116,6 +210,11 @@ impl Paced for Timed<'_> {
         self.bytes += len as u64;
         Some(len)
     }
+
+    /// How many there are with it.
+    fn cookie(&self) -> u64 {
+        self.generator.packets()
+    }
 }
 
 /// From opening to the first packet, ns.
@@ -123,27 +222,16 @@ const LEAD_NS: i64 = 10_000_000;
 /// Longest sleep before the stop is looked at again, ns.
 const NAP_NS: i64 = 100_000_000;
 const FLUSHES: usize = 16;
+/// Packets that may be found not to have left: more than wait in a port.
+const RECENT: usize = 1 << 14;
+/// Between two looks whether there is a carrier, while nothing leaves.
+const CARRIER: Duration = Duration::from_millis(10);
+/// Octets of a frame check sequence, which sizes count and frames do not have.
+const FCS: usize = 4;
+const ETHERNET: usize = 14;
+/// Before the IP packet: Ethernet, with a tag that the kernel does not count.
+const HEADERS: usize = ETHERNET + 4;
 const LAST: &str = "cannot send the last frames; is the interface still up ('ip link')?";
 
 #[cfg(test)]
-mod tests {
-    use sonde_meter::traffic::Config;
-    use sonde_port::mem::PathModel;
-
-    use super::super::TruthForm;
-    use super::*;
-    use crate::virtual_time::ReflectedPort;
-
-    #[test]
-    fn a_port_that_fails_is_a_failure_of_the_host_and_not_of_what_is_saved() {
-        let begin = Time::from_nanos(1_700_000_000_000_000_000);
-        let (mut port, _) = ReflectedPort::new(begin, &PathModel::default());
-        port.fails_at = Some(begin + 1_000_000_000);
-        let generator = FlowGenerator::new(Config { rate: 1_000, ..Config::default() }).unwrap();
-        let mut truth = TruthFile::create(None, TruthForm::Full).unwrap();
-        let status = Latest::new(TrafficReport::default());
-        let ended = run(Box::new(port), generator, &mut truth, &status, &Stop::default());
-        let Err(RunError::Host(error)) = ended else { panic!("{ended:?}") };
-        assert!(error.to_string().contains("the cable was cut"), "{error}");
-    }
-}
+mod tests;

@@ -151,3 +151,41 @@ fn the_round_is_as_flow_md_describes_it() {
         }
     }
 }
+
+/// Short flows, so that some end within what is taken back.
+#[test]
+fn frames_that_are_taken_back_are_in_no_flow_of_the_truth() {
+    let reorder = Reorder { share: 0.2, distance: 3 };
+    let encapsulation = Shares { vxlan: 0.2, ..Shares::default() };
+    for (total_flows, kept, back) in [(None, 700, 700), (None, 64, 1), (Some(400), 900, 333)] {
+        let length = Length::Constant(5);
+        let config = Config { reorder, fragments: 0.1, length, total_flows, ..small() };
+        let config = Config { encapsulation, keys: TruthKeys::Outer, ..config };
+        let mut buffer = vec![0; config.longest_frame()];
+        let mut generator = FlowGenerator::new(config).unwrap();
+        generator.keep_recent(kept);
+        let (mut frames, mut truth) = (Vec::new(), Vec::new());
+        while frames.len() < 1_900
+            && let Some(at) = generator.next_at()
+        {
+            let len = generator.emit(at, &mut buffer, &mut |t| truth.push(t.clone()));
+            frames.push((at, buffer[..len].to_vec()));
+        }
+        let octets: usize = frames.drain(frames.len() - back..).map(|(_, f)| f.len()).sum();
+        assert_eq!(generator.take_back(back as u64), (back as u64, octets as u64));
+        assert_eq!(generator.packets(), frames.len() as u64);
+        generator.finish(&mut |t| truth.push(t.clone()));
+        assert_eq!(reported(&truth), recount(&frames, Keys::Outer), "{total_flows:?} {back}");
+    }
+}
+
+#[test]
+fn no_more_is_taken_back_than_is_kept() {
+    let mut buffer = vec![0; small().longest_frame()];
+    let mut generator = FlowGenerator::new(small()).unwrap();
+    assert_eq!(generator.take_back(1), (0, 0));
+    generator.keep_recent(3);
+    (0..10).for_each(|at| assert!(generator.emit(at, &mut buffer, &mut |_| {}) > 0));
+    assert_eq!(generator.take_back(u64::MAX).0, 3);
+    assert_eq!(generator.packets(), 7);
+}
