@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::links::netlink;
 use anyhow::{Context as _, Result};
 use sonde_meter::export::ExportInterface;
 use sonde_results::FlowRun;
 use sonde_results::caveat::Caveat;
 use sonde_sys::netlink::{Link, Links, NetlinkEvent, NetlinkWatch};
+
+use crate::links::{LinkPresence, netlink};
 
 /// The index that an interface has now (`ifindex`); 0: there is none of its name.
 pub type SharedIfindex = Arc<AtomicU32>;
@@ -19,6 +20,8 @@ pub struct Follow {
     links: Links,
     /// Name and index of each interface, by point.
     list: Vec<(String, SharedIfindex)>,
+    /// Likewise, whether packets can pass it.
+    presence: Vec<LinkPresence>,
     stale: bool,
 }
 
@@ -31,6 +34,7 @@ impl Follow {
                 .with_context(|| netlink("follow the kernel's interfaces"))?,
             links: Links::open().with_context(|| netlink("ask the kernel for interfaces"))?,
             list: interfaces.iter().map(index).collect(),
+            presence: interfaces.iter().map(LinkPresence::begin).collect(),
             stale: true,
         })
     }
@@ -50,7 +54,8 @@ impl Follow {
         self.list.iter().map(interface).collect()
     }
 
-    /// Notes what has vanished and what has returned. The interfaces, if one has returned.
+    /// Notes what has vanished or gone down and what has returned. The interfaces, if one has
+    /// returned.
     pub fn look(&mut self, run: &mut FlowRun) -> Result<Option<Vec<ExportInterface>>> {
         let events =
             self.watch.poll().with_context(|| netlink("follow the kernel's interfaces"))?;
@@ -61,13 +66,15 @@ impl Follow {
         }
         let all = self.links.all().with_context(|| netlink("list the interfaces"))?;
         let mut returned = false;
-        for ((name, index), point) in self.list.iter().zip(&mut run.points) {
-            let now = all.iter().find(|l| l.name == *name).map_or(0, |l| l.ifindex);
+        let each = self.list.iter().zip(&mut self.presence);
+        for (((name, index), presence), point) in each.zip(&mut run.points) {
+            let link = all.iter().find(|l| l.name == *name);
+            let now = link.map_or(0, |l| l.ifindex);
             let before = index.swap(now, Ordering::Relaxed);
-            if before != 0 && before != now {
+            let is_another = before != 0 && now != 0 && before != now;
+            if presence.follow(name, LinkPresence::of(link), is_another) {
                 point.vanished += 1;
                 run.caveats.insert(Caveat::InterfaceVanished);
-                tracing::warn!("{name} has vanished; waiting for it to return");
             }
             returned |= now != 0 && now != before;
         }

@@ -12,6 +12,7 @@ use sonde_results::flow::FlowRecord;
 use sonde_results::rtt_run::RttPoint;
 use sonde_sys::clock::steady_now;
 use sonde_sys::netlink::Link as Interface;
+use sonde_sys::syscall::interface_index;
 use sonde_wire::flow::LinkType;
 use sonde_wire::{Error, Time};
 
@@ -168,6 +169,8 @@ struct Parked<P> {
     /// Which interface they are of.
     index: u32,
     tried: Option<Time>,
+    /// Why it could not be opened, as last reported.
+    refused: Option<String>,
 }
 
 impl<P> Group<P> {
@@ -176,7 +179,7 @@ impl<P> Group<P> {
         index: &SharedIfindex,
         open: impl Fn() -> Result<Vec<P>> + Send + Sync + 'static,
     ) -> Self {
-        let parked = Parked { ports: Vec::new(), index: 0, tried: None };
+        let parked = Parked { ports: Vec::new(), index: 0, tried: None, refused: None };
         let (name, index) = (name.to_string(), index.clone());
         Group { name, open: Box::new(open), index, parked: Mutex::new(parked) }
     }
@@ -196,8 +199,22 @@ impl<P> Group<P> {
         parked.tried = Some(now);
         // Those of an interface that went again before every thread had its port.
         parked.ports.clear();
-        parked.ports = (self.open)().ok()?.into_iter().map(Some).collect();
-        parked.index = index;
+        match (self.open)() {
+            Ok(ports) => parked.ports = ports.into_iter().map(Some).collect(),
+            Err(error) => {
+                // It may be gone again, or not be ready.
+                let why = format!("{error:#}");
+                if parked.refused.as_ref() != Some(&why) {
+                    tracing::warn!(
+                        "{} cannot be metered again: {why}; it is tried twice a second",
+                        self.name
+                    );
+                    parked.refused = Some(why);
+                }
+                return None;
+            }
+        }
+        (parked.index, parked.refused) = (index, None);
         tracing::warn!("{} has returned and is metered again", self.name);
         parked.ports.get_mut(worker).and_then(Option::take)
     }
@@ -387,11 +404,14 @@ impl MeterInput {
     }
 
     /// Sleeps until something has come, or `until`.
+    ///
+    /// # Errors
+    /// A port fails whose interface is still there.
     pub fn wait(&mut self, until: Time) -> Result<()> {
         match self {
             MeterInput::Headers(headers) => headers.wait(until),
             MeterInput::Frames(frames) => match &mut frames.ports[..] {
-                [CapturePort { port: Some(port), .. }] => port.wait(until)?,
+                [single @ CapturePort { port: Some(_), .. }] => single.wait(until)?,
                 // With several, none may be waited for alone.
                 _ => {
                     let until = until.min(steady_now() + SHORT_NS);
@@ -424,18 +444,18 @@ impl MeterInput {
     }
 
     /// Takes what the rings still get of what has passed until now.
-    pub fn rest(&mut self, meter: &mut Meter, sink: &mut impl FnMut(FlowRecord)) -> Result<()> {
+    pub fn rest(&mut self, meter: &mut Meter, sink: &mut impl FnMut(FlowRecord)) {
         let begin = Instant::now();
         while begin.elapsed() < HANDED_OVER {
-            if !self.turn(meter, sink) {
-                self.wait(steady_now() + SHORT_NS)?;
+            // What cannot be read any more was lost with its port.
+            if !self.turn(meter, sink) && self.wait(steady_now() + SHORT_NS).is_err() {
+                break;
             }
         }
         if let MeterInput::Frames(frames) = self {
             frames.is_over = true;
             frames.turn(meter, sink);
         }
-        Ok(())
     }
 
     /// Packets that came in and did not reach the meter.
@@ -500,6 +520,18 @@ impl CapturePort {
         });
         meter.frames(frames, sink);
         !burst.is_empty()
+    }
+
+    /// Waits for a packet, or until the interface is found to be gone: it is waited for then.
+    fn wait(&mut self, until: Time) -> Result<()> {
+        let Some(port) = &mut self.port else { return Ok(()) };
+        let Err(error) = port.wait(until) else { return Ok(()) };
+        // Whoever follows the interfaces may not know yet.
+        if interface_index(&self.group.name).is_ok_and(|now| now == self.index) {
+            return Err(error.into());
+        }
+        self.close();
+        Ok(())
     }
 
     fn close(&mut self) {

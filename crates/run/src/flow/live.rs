@@ -104,8 +104,8 @@ pub fn start(
         // Whoever sets the clock disturbs no interval.
         let failure = following.run(&mut SteadyClock::new(), duration, &asked).err();
         end.store(true, Ordering::Relaxed);
-        let finished = following.finish(exporting);
-        ended(&theirs, finished, failure)
+        let (finished, late) = following.finish(exporting);
+        ended(&theirs, finished, failure.or(late))
     };
     Running::start("sonde-flow", (records, status, control), stop, work)
 }
@@ -171,11 +171,18 @@ impl Following {
         }
     }
 
-    /// Once the end was asked of the threads.
-    fn finish(mut self, exporting: Exporting) -> Result<FlowRun> {
+    /// Once the end was asked of the threads. Besides, what failed since they were last looked at.
+    fn finish(mut self, exporting: Exporting) -> (Result<FlowRun>, Option<anyhow::Error>) {
         let mut meters = Vec::new();
-        for thread in self.threads {
-            let ended = thread.join()?;
+        let mut failure = None;
+        for thread in std::mem::take(&mut self.threads) {
+            let report = thread.report.clone();
+            let ended = match thread.join() {
+                Ok(ended) => ended,
+                Err(error) => return (Err(error), failure),
+            };
+            let failed = report.lock().unwrap_or_else(|e| e.into_inner()).failure.take();
+            failure = failure.or(failed);
             *self.run.counters.entry("packets_lost".into()).or_default() += ended.lost;
             for (name, n) in ended.refused {
                 *self.run.counters.entry(name).or_default() += n;
@@ -184,7 +191,7 @@ impl Following {
         }
         self.run.header.end_ns = steady_now().as_nanos();
         let meters: Vec<&Meter> = meters.iter().collect();
-        outcome::finish(self.run, &meters, exporting)
+        (outcome::finish(self.run, &meters, exporting), failure)
     }
 }
 
@@ -373,8 +380,7 @@ impl Inner {
     fn end(mut self) -> Ended {
         let queue = &mut self.queue;
         let mut sink = |record| queue.push_waiting(record);
-        // What cannot be read any more was lost with its interface.
-        let _ = self.input.rest(&mut self.meter, &mut sink);
+        self.input.rest(&mut self.meter, &mut sink);
         self.meter.cache_mut().finish(steady_now().as_nanos(), &mut sink);
         self.queue.flush_waiting();
         let (lost, refused) = (self.input.lost(), self.input.refused());

@@ -1,4 +1,5 @@
-//! The interfaces of a run: attached, lost and found again by their names.
+//! The interfaces of a run: attached, lost and found again by their names. One that is down, or has
+//! no carrier, stays attached: its gap is said and counted.
 
 use anyhow::Context as _;
 use sonde_results::Caveat;
@@ -10,7 +11,7 @@ use super::settings::Settings;
 use super::source::InterfaceWatcher;
 use crate::error::SettingsError;
 use crate::joins;
-use crate::links::netlink;
+use crate::links::{LinkPresence, netlink};
 
 /// The interfaces, by name: indexes change when one returns.
 pub struct WatchedInterfaces {
@@ -33,6 +34,7 @@ struct Watched {
     name: String,
     /// Its index while it is watched.
     ifindex: Option<u32>,
+    presence: LinkPresence,
     /// Why it is not, as last reported.
     refused: Option<String>,
 }
@@ -40,7 +42,12 @@ struct Watched {
 impl WatchedInterfaces {
     /// `links` as they are now, some of them joined.
     pub fn open(links: &[Link], joined: Vec<u8>) -> anyhow::Result<WatchedInterfaces> {
-        let watched = |l: &Link| Watched { name: l.name.clone(), ifindex: None, refused: None };
+        let watched = |l: &Link| Watched {
+            name: l.name.clone(),
+            ifindex: None,
+            presence: LinkPresence::begin(l),
+            refused: None,
+        };
         Ok(WatchedInterfaces {
             // Before anything is attached, so that no change is missed.
             watch: NetlinkWatch::open()
@@ -92,12 +99,15 @@ impl WatchedInterfaces {
         for (i, watched) in self.list.iter_mut().enumerate() {
             let now = all.iter().find(|l| l.name == watched.name);
             let ifindex = now.map(|l| l.ifindex);
-            if watched.ifindex.is_some() && watched.ifindex != ifindex {
+            let is_other = watched.ifindex.is_some() && watched.ifindex != ifindex;
+            if is_other {
                 source.detach(i as u8);
                 watched.ifindex = None;
+            }
+            let presence = LinkPresence::of(now);
+            if watched.presence.follow(&watched.name, presence, is_other && now.is_some()) {
                 out.change_point(i, |point| point.vanished += 1);
                 out.doubt(Caveat::InterfaceVanished);
-                tracing::warn!("{} has vanished; waiting for it to return", watched.name);
             }
             let (Some(link), None) = (now, watched.ifindex) else { continue };
             match source.attach(link, i as u8) {

@@ -108,9 +108,12 @@ fn frames(ports: Vec<CapturePort>, ordered: Option<Ordered>) -> MeterInput {
     MeterInput::Frames(FrameInput { ports, ordered, is_over: false })
 }
 
-/// One interface by itself, which is not opened again.
+/// One interface by itself, which is there all the time and is not opened again.
 pub(in crate::flow) fn single(port: Box<dyn Port>) -> MeterInput {
-    frames(vec![capture(port, never())], None)
+    let index = interface_index("lo").unwrap();
+    let open = || Err(anyhow!("it is not opened again"));
+    let group = Arc::new(Group::new("lo", &SharedIfindex::new(index.into()), open));
+    frames(vec![CapturePort { index, ..capture(port, group) }], None)
 }
 
 /// `points`: which interfaces are one observation point.
@@ -182,7 +185,7 @@ fn what_is_kept_to_be_put_in_order_is_metered_at_the_end() {
     to_a.send(datagram(11), steady_now() + 3_600_000_000_000);
     input.turn(&mut meter, &mut |r| records.push(r));
     assert_eq!(meter.cache().counters().flows, 0);
-    input.rest(&mut meter, &mut |r| records.push(r)).unwrap();
+    input.rest(&mut meter, &mut |r| records.push(r));
     assert_eq!(flows(&mut meter, records), [(11, 1)]);
 }
 
@@ -237,6 +240,38 @@ fn a_port_that_fails_is_closed_and_its_losses_stay() {
     input.follow(&mut meter, &mut |_| {});
     assert!(!input.turn(&mut meter, &mut |_| {}));
     assert_eq!(input.lost(), 3);
+}
+
+#[test]
+fn a_wait_for_an_interface_that_has_vanished_is_no_failure_and_keeps_what_was_put_in_order() {
+    let (a, mut to_a, gone) = wire(3);
+    let mut input = frames(vec![capture(a, never())], Some(Ordered::default()));
+    let mut meter = meter(&[]);
+    let mut records = Vec::new();
+    to_a.send(datagram(11), steady_now() + 3_600_000_000_000);
+    input.turn(&mut meter, &mut |r| records.push(r));
+    gone.store(2, Ordering::Relaxed);
+    input.wait(steady_now()).unwrap();
+    assert!(!input.turn(&mut meter, &mut |_| {}), "there is no port");
+    assert_eq!(input.lost(), 3);
+    input.rest(&mut meter, &mut |r| records.push(r));
+    assert_eq!(flows(&mut meter, records), [(11, 1)]);
+}
+
+#[test]
+fn a_port_that_fails_at_the_end_keeps_what_was_put_in_order() {
+    let (a, mut to_a, gone) = wire(0);
+    let MeterInput::Frames(mut of_lo) = single(a) else { panic!("whole frames") };
+    of_lo.ordered = Some(Ordered::default());
+    let mut input = MeterInput::Frames(of_lo);
+    let mut meter = meter(&[]);
+    let mut records = Vec::new();
+    to_a.send(datagram(11), steady_now() + 3_600_000_000_000);
+    input.turn(&mut meter, &mut |r| records.push(r));
+    gone.store(2, Ordering::Relaxed);
+    assert!(input.wait(steady_now()).is_err(), "its interface is still there");
+    input.rest(&mut meter, &mut |r| records.push(r));
+    assert_eq!(flows(&mut meter, records), [(11, 1)]);
 }
 
 #[test]

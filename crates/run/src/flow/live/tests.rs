@@ -219,7 +219,12 @@ fn the_end_adds_up_what_the_threads_lost() {
     let (exporting, queues) = Exporting::start(vec![output], 2, ROOM).unwrap();
     drop(queues);
     let threads = vec![thread(Report::default(), 3), thread(Report::default(), 4)];
-    let run = following(threads).finish(exporting).unwrap();
+    // One has failed since they were last looked at: what all have metered counts nevertheless.
+    let report = threads[1].report.clone();
+    report.lock().unwrap().failure = Some(anyhow!("no processor 9"));
+    let (run, failure) = following(threads).finish(exporting);
+    assert_eq!(failure.unwrap().to_string(), "no processor 9");
+    let run = run.unwrap();
     assert_eq!((run.counters["packets_lost"], run.counters["refused_not_ip"]), (7, 2));
     assert!(run.caveats.contains(Caveat::OwnDrops));
     assert_eq!(run.exports.len(), 1);
