@@ -202,9 +202,11 @@ pub struct RttFlowSide {
 pub struct RttFlow {
     /// Its key; `source` is the client where that is known.
     pub flow: FlowKey,
-    /// First packet, ns since 1970 UTC where it is written, to 67 ms.
+    /// First packet, ns since 1970 UTC where it is written; of the kernel's program up to 67 ms too
+    /// early.
     pub start_ns: i64,
-    /// Last packet, ns since 1970 UTC where it is written, to 67 ms.
+    /// Last packet, ns since 1970 UTC where it is written; up to 67 ms too early, and not before
+    /// the first.
     pub end_ns: i64,
     /// What ended the flow.
     pub reason: EndReason,

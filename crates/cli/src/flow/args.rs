@@ -106,7 +106,8 @@ pub struct MeteringArgs {
     /// Kept beyond the basic record: link, packets[=N], spread, tcp, apps
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub fields: Vec<Field>,
-    /// Seed of the cache's hash, for a run to be repeated [default: random]
+    /// Seed of the cache's hash, for a run to be repeated [default: random; of regular files
+    /// fixed]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
 }

@@ -209,8 +209,8 @@ pub fn summary(run: &FlowRun, width: usize, style: Style) -> Vec<String> {
     }
     if let Some(copies) = run.counters.get("copies").filter(|n| **n > 0) {
         let line = format!(
-            "{} TCP segments passed twice within a millisecond, as a mirror port copies them: each \
-             counts twice as a packet, and not as sent again",
+            "{} TCP segments passed twice within a millisecond (perhaps a mirror port copies them): \
+             each counts twice as a packet, and not as sent again",
             format_count(*copies)
         );
         lines.extend(wrapped(&line, width));

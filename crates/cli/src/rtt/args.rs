@@ -55,7 +55,8 @@ pub struct RttArgs {
     /// Leave the programs attached at the end, pinned under /sys/fs/bpf/sonde
     #[arg(long)]
     pub persist: bool,
-    /// Seed of the flow table's hash, for a run to be repeated [default: random]
+    /// Seed of the flow table's hash, for a run to be repeated [default: random; of regular
+    /// files fixed]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
     #[command(flatten, next_help_heading = "Filter and privacy")]

@@ -75,11 +75,18 @@ impl Clock {
         (self.now.as_nanos() >> EVENT_BITS) as u32
     }
 
-    /// The instant that a coarse time within 4 years of now stands for, ns.
-    pub(super) fn expand(&self, coarse: u32) -> i64 {
+    /// What the coarse time lacks, ns.
+    #[inline]
+    pub(super) fn beyond_coarse(&self) -> u32 {
+        self.now.as_nanos() as u32 & ((1 << COARSE_BITS) - 1)
+    }
+
+    /// The instant of a coarse time within 4 years of now and of what that lacked, ns.
+    pub(super) fn expand(&self, coarse: u32, beyond: u32) -> i64 {
         let units = self.now.as_nanos() >> COARSE_BITS;
         let behind = i64::from(self.coarse.wrapping_sub(coarse) as i32);
-        units.saturating_sub(behind).saturating_mul(1 << COARSE_BITS)
+        let begin = units.saturating_sub(behind).saturating_mul(1 << COARSE_BITS);
+        begin.saturating_add(beyond.into())
     }
 }
 
@@ -133,13 +140,13 @@ mod tests {
     }
 
     #[test]
-    fn a_coarse_time_expands_to_within_one_unit() {
-        let base = 1_700_000_000_123_456_789;
-        let now = Clock::new(Time::from_nanos(base));
-        for ago in [0, 1, 67_108_864, 1_000_000_000_000] {
-            let noted = Clock::new(Time::from_nanos(base - ago)).coarse;
-            let expanded = now.expand(noted);
-            assert!((0..1 << 26).contains(&(base - ago - expanded)), "{ago}");
+    fn a_coarse_time_and_what_it_lacks_are_the_instant() {
+        for base in [1_700_000_000_123_456_789, 5, -7] {
+            let now = Clock::new(Time::from_nanos(base));
+            for ago in [-3, 0, 1, 67_108_863, 67_108_864, 1_000_000_000_000] {
+                let then = Clock::new(Time::from_nanos(base - ago));
+                assert_eq!(now.expand(then.coarse, then.beyond_coarse()), base - ago, "{ago}");
+            }
         }
     }
 }

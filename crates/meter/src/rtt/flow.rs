@@ -103,6 +103,8 @@ pub(super) struct Stats {
     pub(super) responses: u32,
     /// Coarse time of the first packet.
     pub(super) first: u32,
+    /// What that lacks of the time, ns.
+    pub(super) first_ns: u32,
     /// Of the first packet.
     pub(super) dscp: u8,
     /// With [`Flow::NOTED`].
@@ -227,10 +229,12 @@ impl Flow {
         hidden: bool,
     ) -> RttFlow {
         let client = usize::from(self.client);
+        let start_ns = clock.expand(stats.first, stats.first_ns);
         RttFlow {
             flow: self.key.flow(client, hidden),
-            start_ns: clock.expand(stats.first),
-            end_ns: clock.expand(self.last),
+            start_ns,
+            // Only the coarse time is kept, which may lie before the first packet.
+            end_ns: clock.expand(self.last, 0).max(start_ns),
             reason: if self.is_closed() { self.reason } else { reason },
             forward: self.side(stats, client, reason),
             backward: self.side(stats, 1 - client, reason),

@@ -279,7 +279,12 @@ impl Matcher {
             }
         };
         let client = if from_client(packet) { side } else { 1 - side };
-        let stats = Stats { first: clock.coarse, dscp: packet.tos >> 2, ..Stats::default() };
+        let stats = Stats {
+            first: clock.coarse,
+            first_ns: clock.beyond_coarse(),
+            dscp: packet.tos >> 2,
+            ..Stats::default()
+        };
         let mut flow = Flow::new(key, client, clock);
         if let Some(syn) = syn {
             let (from, ip_len) = syn.packet();

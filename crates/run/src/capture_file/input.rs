@@ -121,6 +121,16 @@ impl CaptureFiles {
         Ok(CaptureFiles { waiting, current: None, groups: None })
     }
 
+    /// Whether all that is still to be opened are regular files, which hold the same each time.
+    pub fn are_regular(&self) -> bool {
+        let is_file = |about: io::Result<std::fs::Metadata>| about.is_ok_and(|a| a.is_file());
+        self.current.is_none()
+            && self.waiting.iter().all(|source| match source {
+                Source::Stdin(file) => is_file(file.metadata()),
+                Source::Path(path) => is_file(path.metadata()),
+            })
+    }
+
     /// Pieces end where such groups end, so that how a file was read makes no difference. What is
     /// live does not wait for the rest of a group.
     pub fn in_groups(self, groups: BatchLimits) -> CaptureFiles {

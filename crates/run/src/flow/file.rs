@@ -23,7 +23,7 @@ use crate::capture_file::{CaptureFiles, CapturePiece, First, LOOK_AROUND, NextPi
 use crate::error::{RunError, SettingsError};
 use crate::joins::CaptureJoins;
 use crate::running::{Context, Latest, Running, Stop};
-use crate::secrets::secrets;
+use crate::secrets::secrets_of_captures;
 use crate::thread::{join_scoped, spawn_scoped};
 
 /// Waits for the first packets, and reads everything from there on. It ends when the duration
@@ -46,6 +46,7 @@ pub fn start(
     }
     let stop = context.stop.clone();
     let mut input = CaptureFiles::open(paths)?.in_groups(GROUPS);
+    let secret = secrets_of_captures(settings.metering.seed, input.are_regular());
     let first = match input.first(|| stop.is_asked())? {
         First::Piece(piece) => Some(piece),
         First::Nothing | First::BrokenOff => None,
@@ -56,7 +57,7 @@ pub fn start(
     if let Some(utc) = first.as_ref().and_then(CapturePiece::begin_ns) {
         run.header.start_ns = utc.saturating_add(offset_ns);
     }
-    let meters = meters(&settings)?;
+    let meters = meters(&settings, secret)?;
     let common = Common {
         settings: &settings,
         tai_offset_s,
@@ -157,9 +158,8 @@ fn feed(
 }
 
 /// One for each metering thread, in the memory of its processor.
-fn meters(settings: &Settings) -> Result<Vec<Meter>, RunError> {
+fn meters(settings: &Settings, secret: [u64; 2]) -> Result<Vec<Meter>, RunError> {
     let (workers, keys) = (usize::from(settings.input.workers), setup::keys(settings));
-    let secret = secrets(settings.metering.seed);
     // Chance decides the same in every thread, if all of them ask it for every packet.
     let parses_all = !super::selection::sequence(&settings.selection, secret[0])?.is_empty();
     let shard = |i| match workers {
@@ -348,16 +348,4 @@ const PIECES: usize = 2;
 const REPORT_NS: i64 = 100_000_000;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_closed_turnstile_lets_everyone_go_as_far_as_the_first() {
-        let turnstile = Turnstile::default();
-        assert!((0..5).all(|stretch| turnstile.lets_in(stretch)));
-        assert!(turnstile.lets_in(0) && !turnstile.is_closed());
-        turnstile.close();
-        assert!((1..5).all(|stretch| turnstile.lets_in(stretch)));
-        assert!(!turnstile.lets_in(5) && turnstile.is_closed());
-    }
-}
+mod tests;

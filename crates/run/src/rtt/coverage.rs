@@ -107,7 +107,7 @@ const REASONS: &[(&str, &str)] = &[
     ("stale", "older than 64 s"),
     ("no_advance", "echoes that acknowledge nothing new"),
     ("ack_unseen", "acknowledgements of data not seen"),
-    ("duplicated", "copies of packets (a mirror port)"),
+    ("duplicated", "packets seen twice within a millisecond (perhaps a mirror port copies them)"),
     ("unconfirmed", "segments far from their connection's sequence numbers, not believed"),
     ("duplicate_ids", "requests sent again before their answer"),
     ("unweighted", "beyond one a second of their flow"),

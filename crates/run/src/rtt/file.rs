@@ -20,6 +20,7 @@ use crate::capture_file::{
 use crate::error::{RunError, SettingsError};
 use crate::joins::CaptureJoins;
 use crate::running::{Context, Ended, Running, Stop};
+use crate::secrets::secrets_of_captures;
 
 /// Waits for the first packets, and reads everything from there on. It ends when the duration
 /// has passed in the captures' time, or when the end is asked for.
@@ -37,10 +38,14 @@ pub fn start(
         let why = "`engine`, `hook` and `persist` are for interfaces, not files; leave them out";
         return Err(SettingsError::of(key, why).into());
     }
-    let config = settings::config(&settings)?;
+    let mut config = settings::config(&settings)?;
     let joined = CaptureJoins::new(&settings.join)?;
     let stop = context.stop.clone();
     let mut input = CaptureFiles::open(paths)?;
+    // Addresses are hidden by a key that nobody knows.
+    if !settings.prefix_only {
+        config.seed = secrets_of_captures(settings.seed, input.are_regular());
+    }
     let first = match input.first(|| stop.is_asked())? {
         First::Piece(piece) => Some(piece),
         First::Nothing | First::BrokenOff => None,
@@ -308,3 +313,6 @@ const SWEEP: i64 = 100_000_000;
 const STEP_BACK: i64 = 1_000_000;
 /// Interfaces beyond share the last point.
 const POINTS_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests;

@@ -169,7 +169,11 @@ fn stay() {
     }
 }
 
+/// The kernel knows times to 2^26 ns.
 fn sorted(mut flows: Vec<RttFlow>) -> Vec<String> {
+    for flow in &mut flows {
+        (flow.start_ns, flow.end_ns) = (flow.start_ns >> 26 << 26, flow.end_ns >> 26 << 26);
+    }
     flows.sort_by_key(|f| (f.start_ns, f.end_ns, f.flow));
     flows.iter().map(|f| format!("{f:?}")).collect()
 }
