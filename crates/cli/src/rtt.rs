@@ -31,15 +31,19 @@ pub fn run(args: &RttArgs) -> Result<Exit, Failure> {
     }
     console::check_input(&args.sources)?;
     // A capture is over in a moment.
-    prints.live &= matches!(source(&args.sources)?, Source::Interfaces(_));
+    let on_interfaces = matches!(source(&args.sources)?, Source::Interfaces(_));
+    prints.live &= on_interfaces;
     let context = signals::confined_context(args.output.out.clone().into_iter().collect())?;
     let mut screen = prints.live.then(Screen::begin);
     let (about, watching) = rtt::start(args.settings(&prints), &context)?;
     let start_ns = about.run.header.start_ns;
     let mut printing = Printing::new(about, prints, args.output.out.clone());
     if let Some(screen) = &mut screen {
-        screen.say("watching");
+        screen.say("measuring");
         screen.start_ns = start_ns;
+    } else if on_interfaces {
+        // The kernel has taken a second or more to check the programs.
+        sonde_errln!(INFO, "measuring on {}", args.sources.join(", "));
     }
     loop {
         match watching.records.next(LOOK_AROUND) {

@@ -20,7 +20,7 @@ use super::export::Output;
 use super::largest::Largest;
 use super::meter::Meter;
 use super::selection;
-use crate::thread::join;
+use crate::thread::{join, join_logged};
 
 /// What metering threads, export thread and view exchange.
 #[derive(Debug, Default)]
@@ -37,7 +37,7 @@ pub struct MeteringState {
     interfaces: Mutex<Option<Vec<ExportInterface>>>,
     /// Records given to the outputs so far.
     pub records: AtomicU64,
-    /// The reader of an output has gone: the run is to end.
+    /// The readers of all outputs have gone: the run is to end.
     pub unread: AtomicBool,
 }
 
@@ -168,9 +168,11 @@ pub struct Exported {
     pub lost: u64,
 }
 
-/// The export thread, and what the metering threads hand it.
+/// The export thread, and what the metering threads hand it. Where a run fails and this is dropped,
+/// what has come is exported nevertheless, and files are ended.
 pub struct Exporting {
-    thread: JoinHandle<Exported>,
+    /// `None`: it was waited for.
+    thread: Option<JoinHandle<Exported>>,
     shared: Arc<MeteringState>,
     control: Control,
 }
@@ -190,7 +192,7 @@ impl Exporting {
             .name("sonde-export".into())
             .spawn(move || Inner::new(outputs, consumers, theirs, asked).run())
             .context("cannot start the export thread; 'ulimit -u' bounds them")?;
-        Ok((Exporting { thread, shared, control: Control::new(rotations) }, records))
+        Ok((Exporting { thread: Some(thread), shared, control: Control::new(rotations) }, records))
     }
 
     /// What is shared with it.
@@ -204,9 +206,18 @@ impl Exporting {
     }
 
     /// After the metering threads have ended: waits until all is exported.
-    pub fn finish(self) -> Result<Exported> {
+    pub fn finish(mut self) -> Result<Exported> {
         self.shared.metered.store(true, Ordering::Release);
-        Ok(join(self.thread)?)
+        let thread = self.thread.take().context("the export thread was waited for before")?;
+        Ok(join(thread)?)
+    }
+}
+
+impl Drop for Exporting {
+    fn drop(&mut self) {
+        self.shared.metered.store(true, Ordering::Release);
+        // The run has failed already: a panic here is logged.
+        self.thread.take().and_then(join_logged);
     }
 }
 
@@ -249,7 +260,8 @@ impl Inner {
                 let stats = self.stats();
                 self.outputs.iter_mut().for_each(|o| o.tick(now_ns, &stats));
                 self.shared.records.store(self.records, Ordering::Relaxed);
-                let unread = self.outputs.iter().any(|o| o.is_unread());
+                // Whoever else gets records wants them still.
+                let unread = !self.outputs.is_empty() && self.outputs.iter().all(|o| o.is_unread());
                 self.shared.unread.store(unread, Ordering::Relaxed);
             }
             if last {

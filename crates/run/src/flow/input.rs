@@ -202,9 +202,9 @@ impl<P> Group<P> {
         match (self.open)() {
             Ok(ports) => parked.ports = ports.into_iter().map(Some).collect(),
             Err(error) => {
-                // It may be gone again, or not be ready.
+                // It may be gone again, which whoever follows the interfaces says, or not be ready.
                 let why = format!("{error:#}");
-                if parked.refused.as_ref() != Some(&why) {
+                if parked.refused.as_ref() != Some(&why) && is_there(&self.name, index) {
                     tracing::warn!(
                         "{} cannot be metered again: {why}; it is tried twice a second",
                         self.name
@@ -527,7 +527,7 @@ impl CapturePort {
         let Some(port) = &mut self.port else { return Ok(()) };
         let Err(error) = port.wait(until) else { return Ok(()) };
         // Whoever follows the interfaces may not know yet.
-        if interface_index(&self.group.name).is_ok_and(|now| now == self.index) {
+        if is_there(&self.group.name, self.index) {
             return Err(error.into());
         }
         self.close();
@@ -543,6 +543,11 @@ impl CapturePort {
     fn lost(&mut self) -> u64 {
         self.lost + self.port.as_mut().map_or(0, |port| lost(port.as_mut()))
     }
+}
+
+/// Whether the interface of that name is the one of that index.
+fn is_there(name: &str, index: u32) -> bool {
+    interface_index(name).is_ok_and(|now| now == index)
 }
 
 fn lost(port: &mut dyn Port) -> u64 {

@@ -129,28 +129,29 @@ impl<S: InterfaceWatcher, C: RunClock> Watch<S, C> {
             // So that what is read now stands still.
             self.points.detach(&mut self.source);
         }
-        let mut last = || -> anyhow::Result<Coverage> {
-            self.source.fetch(0, &mut self.out)?;
-            let out = &mut self.out;
-            self.source.open_flows(&mut |mut flow| {
-                if flow.reason == EndReason::Open {
-                    flow.reason = EndReason::Stopped;
-                }
-                out.flow(&flow);
-            });
-            let span = (self.begun.as_nanos(), self.clock.now().as_nanos());
-            let groups = self.source.take_groups(span.0, span.1)?;
-            let coverage = self.source.coverage()?;
-            self.out.interval(groups, span, &coverage, None);
-            Ok(coverage)
-        };
-        match last() {
-            Ok(coverage) => self.out.finish(coverage, stop),
-            Err(error) => Ended {
-                failure: Some(RunError::Host(error)),
-                ..self.out.finish(Coverage::default(), stop)
-            },
-        }
+        // What fails takes nothing along that can still be had.
+        let mut failures = Vec::new();
+        failures.extend(self.source.fetch(0, &mut self.out).err());
+        let out = &mut self.out;
+        self.source.open_flows(&mut |mut flow| {
+            if flow.reason == EndReason::Open {
+                flow.reason = EndReason::Stopped;
+            }
+            out.flow(&flow);
+        });
+        let span = (self.begun.as_nanos(), self.clock.now().as_nanos());
+        let mut or_failure = |failed: anyhow::Error| failures.push(failed);
+        let groups = self.source.take_groups(span.0, span.1).unwrap_or_else(|e| {
+            or_failure(e);
+            Vec::new()
+        });
+        let coverage = self.source.coverage().unwrap_or_else(|e| {
+            or_failure(e);
+            Coverage::default()
+        });
+        self.out.interval(groups, span, &coverage, None);
+        let failure = failures.into_iter().next().map(RunError::Host);
+        Ended { failure, ..self.out.finish(coverage, stop) }
     }
 }
 

@@ -261,6 +261,45 @@ fn the_kernels_headers_of_an_interface_that_returns_are_metered_again() {
     assert_eq!((run.points[0].vanished, run.points[1].vanished), (0, 2));
 }
 
+/// A mirror port by AF_XDP: its only port waits for packets, and finds out first that it is gone.
+#[test]
+fn a_mirror_port_that_was_away_or_down_is_metered_again() {
+    let name = "a_mirror_port_that_was_away_or_down_is_metered_again";
+    let Some(mut net) = pair(name) else { return };
+    let folder = Folder::new();
+    let [lines, file] = ["a.jsonl", "run.json"].map(|n| folder.file(n));
+    let line =
+        format!("eth0 --engine af_xdp --mirror --jsonl {lines} -o {file} --port 9 --idle 500ms");
+    let mut run = meter(&net.reflector, &line);
+    // The host behind a mirror port answers nobody.
+    let show = |net: &Topology, count: usize| {
+        let to = ["10.1.0.2", "lladdr", "02:00:00:00:00:99", "dev", "eth0"];
+        net.probe.run(&[&["ip", "neigh", "replace"][..], &to].concat()).unwrap();
+        send(net, "10.1.0.2:9", count);
+    };
+    let records = || std::fs::read_to_string(&lines).unwrap_or_default().lines().count();
+    show(&net, 5);
+    process::until("the first records", || records() == 5);
+    net.reflector.run(&["ip", "link", "del", "eth0"]).unwrap();
+    run.until("the loss", |p| p.err().iter().any(|l| l.contains("eth0 has vanished")));
+    net.lab.link(&net.probe, "eth0", &net.reflector, "eth0", &LinkOptions::default()).unwrap();
+    run.until("the return", |p| p.err().iter().any(|l| l.contains("is metered again")));
+    net.probe.add_address("eth0", "10.1.0.1/24").unwrap();
+    show(&net, 7);
+    process::until("records after the return", || records() == 5 + 7);
+    net.reflector.run(&["ip", "link", "set", "eth0", "down"]).unwrap();
+    run.until("the gap", |p| p.err().iter().any(|l| l.contains("eth0 is down or has no carrier")));
+    net.reflector.run(&["ip", "link", "set", "eth0", "up"]).unwrap();
+    run.until("its end", |p| p.err().iter().any(|l| l.contains("eth0 is up again")));
+    show(&net, 11);
+    process::until("records after the gap", || records() == 5 + 7 + 11);
+    let all = interrupt(run, &lines, &file);
+    assert_eq!(all.iter().map(|r| r.forward.packets).sum::<u64>(), 5 + 7 + 11);
+    let run = run_of(&std::fs::read_to_string(file).unwrap());
+    assert_eq!(run.points[0].vanished, 2);
+    assert!(run.caveats.contains(Caveat::InterfaceVanished));
+}
+
 #[test]
 fn a_run_ends_when_nobody_reads_its_lines() {
     let Some(net) = pair("a_run_ends_when_nobody_reads_its_lines") else { return };

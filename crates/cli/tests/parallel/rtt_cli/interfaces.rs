@@ -222,4 +222,5 @@ fn a_duration_ends_a_run_and_silence_is_exit_code_1() {
     let ended = run.end();
     assert_eq!(ended.code, 1, "{}", ended.err);
     assert!(ended.err.contains("seen: "), "{}", ended.err);
+    assert!(ended.err.starts_with("sonde: measuring on eth0\n"), "{}", ended.err);
 }

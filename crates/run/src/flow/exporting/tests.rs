@@ -261,12 +261,31 @@ fn an_output_is_closed_when_nothing_waits_in_it_any_more() {
 }
 
 #[test]
-fn a_reader_that_has_gone_is_reported_to_the_run() {
-    let (mut output, _) = Scripted::new(|| false);
-    output.is_unread = true;
-    let (inner, _queues, shared, _) = thread(vec![output], 1);
-    inner.run();
-    assert!(shared.unread.load(Ordering::Relaxed));
+fn readers_that_have_gone_are_reported_to_the_run_once_nobody_else_gets_records() {
+    for (unread, reported) in
+        [(&[][..], false), (&[true][..], true), (&[true, false], false), (&[true, true], true)]
+    {
+        let output = |&is_unread: &bool| {
+            let (mut output, _) = Scripted::new(|| false);
+            output.is_unread = is_unread;
+            output as Box<dyn Output>
+        };
+        let (inner, _queues, shared, _) = thread(unread.iter().map(output).collect(), 1);
+        inner.run();
+        assert_eq!(shared.unread.load(Ordering::Relaxed), reported, "{unread:?}");
+    }
+}
+
+#[test]
+fn a_run_that_fails_still_exports_what_has_come_and_ends_its_files() {
+    let (output, log) = Scripted::new(|| false);
+    let (exporting, mut queues) = Exporting::start(vec![output], 1, 1).unwrap();
+    queues[0].push(record(7, FlowEnd::Idle));
+    assert!(queues[0].flush());
+    drop(exporting);
+    let all = calls(&log);
+    assert!(all.contains(&Call::Records(1)), "{all:?}");
+    assert_eq!(all[all.len() - 2..], [Call::Finish, Call::Close]);
 }
 
 #[test]

@@ -25,6 +25,8 @@ enum What {
     SetClock,
     Snapshot,
     Fail,
+    /// From then on.
+    Break,
     Stop,
 }
 
@@ -45,6 +47,10 @@ impl InterfaceWatcher for Scripted {
             What::SetClock => _ = self.clock.set.fetch_add(1, Ordering::Relaxed),
             What::Snapshot => self.control.snapshot(),
             What::Fail => bail!("the program was taken away"),
+            What::Break => {
+                self.at = Some((0, What::Break));
+                bail!("the port is broken");
+            }
             What::Stop => self.stop.ask(),
         }
         Ok(false)
@@ -175,4 +181,14 @@ fn what_was_found_until_a_source_failed_is_handed_over() {
     assert!(failure.contains("the program was taken away"), "{failure}");
     assert_eq!(spans(&events), [(0, 3 * SECOND), (3 * SECOND, 4 * SECOND)]);
     assert!(ended.counters["packets"] > 0);
+}
+
+#[test]
+fn a_source_that_stays_broken_still_gives_what_it_has_found() {
+    let (ended, events) = run(Some((4 * SECOND, What::Break)));
+    let failure = ended.failure.expect("it failed").to_string();
+    assert!(failure.contains("the port is broken"), "{failure}");
+    assert_eq!(spans(&events), [(0, 3 * SECOND), (3 * SECOND, 4 * SECOND)]);
+    assert!(ended.counters["packets"] > 0);
+    assert!(events.iter().any(|event| matches!(event, Event::Flow(_))), "the open flow");
 }
