@@ -33,7 +33,8 @@ impl FromStr for Join {
             return Ok(Join::All);
         }
         let names: Vec<String> = text.split(',').map(Into::into).collect();
-        if names.len() < 2 || names.iter().any(String::is_empty) {
+        let is_one = names.iter().all(|name| *name == names[0]);
+        if is_one || names.iter().any(String::is_empty) {
             return Err(format!("'{text}' joins nothing; write all, or two or more: eth0,eth1"));
         }
         Ok(Join::These(names))
@@ -73,6 +74,7 @@ pub fn any(points: &[u8]) -> bool {
 #[derive(Clone, Debug, Default)]
 pub struct CaptureJoins {
     all: bool,
+    /// No index is in two of them.
     lists: Vec<Vec<u32>>,
 }
 
@@ -92,7 +94,13 @@ impl CaptureJoins {
                     ))
                 })
             };
-            joined.lists.push(these.iter().map(index).collect::<Result<_, _>>()?);
+            let mut list: Vec<u32> = these.iter().map(index).collect::<Result<_, _>>()?;
+            // What shares an interface with it is the same observation point.
+            let (same, others): (Vec<Vec<u32>>, _) =
+                joined.lists.into_iter().partition(|l| l.iter().any(|i| list.contains(i)));
+            list.extend(same.into_iter().flatten());
+            joined.lists = others;
+            joined.lists.push(list);
         }
         Ok(joined)
     }
@@ -158,12 +166,16 @@ mod tests {
         assert_eq!((point(&[], 3), point(&["all"], 3)), (3, 0));
         assert_eq!((point(&["2,7", "3,9"], 7), point(&["2,7", "3,9"], 9)), (2, 3));
         assert_eq!(point(&["2,7"], 5), 5);
+        // As of interfaces: joins that share one are one.
+        for index in [1, 3, 4, 6] {
+            assert_eq!(point(&["3,4", "6,1", "4,6"], index), 1, "{index}");
+        }
         assert!(CaptureJoins::new(&joins(&["0,eth0"])).unwrap_err().to_string().contains("eth0"));
     }
 
     #[test]
     fn one_interface_joins_nothing() {
-        for text in ["", "eth0", "eth0,", ",", "ALL"] {
+        for text in ["", "eth0", "eth0,", ",", "ALL", "eth0,eth0"] {
             assert!(text.parse::<Join>().unwrap_err().contains("eth0,eth1"), "{text}");
         }
     }

@@ -47,13 +47,19 @@ fn an_interface_that_returns_is_watched_again() {
         net.probe.add_address("eth0", "10.1.0.1/24").unwrap();
         net.reflector.add_address("eth0", "10.1.0.2/24").unwrap();
         ping(&net.probe, 10);
+        // It stays attached to one that is down for a while.
+        net.probe.run(&["ip", "link", "set", "eth0", "down"]).unwrap();
+        run.until("the gap", |p| p.err().iter().any(|l| l.contains("is down or has no carrier")));
+        net.probe.run(&["ip", "link", "set", "eth0", "up"]).unwrap();
+        run.until("its end", |p| p.err().iter().any(|l| l.contains("eth0 is up again")));
+        ping(&net.probe, 10);
         run.signal("INT");
         let ended = run.end();
         assert_eq!(ended.code, 0, "{}", ended.err);
         let run: RttRun = serde_json::from_slice(&std::fs::read(&file.0).unwrap()).unwrap();
-        assert_eq!(run.points[0].vanished, 1);
+        assert_eq!(run.points[0].vanished, 2);
         assert!(run.caveats.contains(sonde_results::Caveat::InterfaceVanished));
-        assert_eq!(run.groups.iter().map(|g| g.clean.count).sum::<u64>(), 10);
+        assert_eq!(run.groups.iter().map(|g| g.clean.count).sum::<u64>(), 20);
     }
 }
 
