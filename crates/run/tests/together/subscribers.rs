@@ -69,7 +69,7 @@ fn flows_go_to_a_collector_a_file_and_two_readers_of_which_one_is_stuck() {
     let ended = metering.join();
     assert!(ended.failure.is_none(), "{ended:?}");
     assert_eq!(ended.counters["records_lost"], 0);
-    let packets: u64 = flows.iter().map(|f| u64::from(f.forward.packets + f.reverse.packets)).sum();
+    let packets: u64 = flows.iter().map(|f| f.forward.packets + f.reverse.packets).sum();
     assert_eq!(packets, PACKETS);
 
     // Each record went to each of them, or is counted.
