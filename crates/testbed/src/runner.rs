@@ -359,7 +359,7 @@ pub(crate) mod tests {
     }
 
     fn run(folder: &TestFolder, rig: &mut Simulated) -> (Measurement, Book) {
-        let mut book = book_in(&folder);
+        let mut book = book_in(folder);
         let (back_off, rest) = (Duration::ZERO, Duration::ZERO);
         let rules = Rules { attempts: 3, back_off, rest };
         let (case, stop) = (Case::default(), rig.stop);

@@ -429,7 +429,7 @@ mod tests {
             let taken_up = Store::open(&folder.0, head("p")).err().unwrap().to_string();
             assert!(taken_up.contains(wanted), "{taken_up}");
             // A listing of runs does not look at trials.
-            assert_eq!(read_findings(&folder.0).unwrap().measurements, [m.clone()]);
+            assert_eq!(read_findings(&folder.0).unwrap().measurements, std::slice::from_ref(&m));
         }
         // Without its measurement, which a kill leaves so, it is taken up by its trials.
         fs::write(&file, lines[..2].concat()).unwrap();
