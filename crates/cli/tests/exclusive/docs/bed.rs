@@ -85,7 +85,8 @@ impl Bed {
         let bed = Bed::new();
         let line = "cp -r runs/before runs/router; ip netns add gen; \
                     ip link add eth2 netns gen type veth peer name gen2; \
-                    ip -n gen link set eth2 up; ip link set gen2 up";
+                    ip -n gen link set eth2 up; ip link set gen2 up; \
+                    until ip -n gen link | grep -q 'state UP'; do :; done";
         assert!(bed.command(line).status().unwrap().success());
         assert!(peers.join("venv").exists(), "{}: run scripts/interop.sh", peers.display());
         bed
@@ -107,14 +108,24 @@ impl Bed {
     }
 
     /// `sonde` itself; and what stands for a privilege that is there, and for a host that is not.
-    /// `make` only says what it would do.
+    /// `make` only says what it would do. `verify-unit` has systemd look at a unit, which it calls
+    /// fit whatever it complains of.
     fn programs(&self) {
         symlink(SONDE, self.file("programs/sonde")).unwrap();
         std::fs::create_dir_all(self.file("target/release")).unwrap();
         symlink(SONDE, self.file("target/release/sonde")).unwrap();
         let make = format!("PATH=${{PATH#*:}} exec make -n -C '{}' \"$@\"", root().display());
-        let sudo = "exec \"$@\"";
-        for (name, does) in [("sudo", sudo), ("ssh", "exec cat capture.pcap"), ("make", &make)] {
+        let verify = format!(
+            "sed 's#/usr/local/bin/sonde#{SONDE}#' \"$1\" >sonde-reflect.service
+             said=$(systemd-analyze verify ./sonde-reflect.service 2>&1); ended=$?
+             ! echo \"$said\" | grep sonde-reflect >&2 && exit $ended"
+        );
+        for (name, does) in [
+            ("sudo", "exec \"$@\""),
+            ("ssh", "exec cat capture.pcap"),
+            ("make", &make),
+            ("verify-unit", &verify),
+        ] {
             let path = self.file("programs").join(name);
             std::fs::write(&path, format!("#!/bin/sh\n{does}\n")).unwrap();
             std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();

@@ -36,7 +36,8 @@ const MEASURES: &str = "needs a release build and this machine to itself for min
 const HARMLESS: &[&str] = &["curl", "env", "install", "ip", "jq", "make", "ssh"];
 
 /// What the reader puts in, what lies outside of the test's folder, what would fill the disk, what
-/// has no end. And `curl` says by its exit code that a request was refused.
+/// has no end. And `curl` says by its exit code that a request was refused; whoever types is slower
+/// than a link that comes up.
 const INSTEAD: &[(&str, &str)] = &[
     ("probe HOST", "probe 192.0.2.7"),
     ("ExecStart=/usr/local/bin/", ""),
@@ -45,6 +46,10 @@ const INSTEAD: &[(&str, &str)] = &[
     ("--packets 8M", "--packets 800k"),
     ("ping 198.19.0.2", "ping -c 1 198.19.0.2"),
     ("curl ", "curl -sS --fail-with-body "),
+    (
+        "ip -n b link set eth0 up",
+        "ip -n b link set eth0 up; until ip -n b link | grep -q 'state UP'; do :; done",
+    ),
 ];
 
 /// Begins every line of `docs/interop.md` for a program of others.
@@ -162,10 +167,11 @@ fn what_the_pages_say_to_type_works() {
                 "python" if !is_of_others(&block) => "python3",
                 // What is a part of a plan shows how to write that part.
                 "toml" if block.lines[0].starts_with("title") => "sonde bench --dry-run",
-                "r" if has_r(&bed) => "Rscript",
-                "r" => {
-                    let what = format!("{NAME}: the R of {}", page.display());
-                    skipped(&what, "needs Rscript with jsonlite");
+                "r" if has(&bed, "Rscript -e 'library(jsonlite)'") => "Rscript",
+                "ini" if has(&bed, "systemd-analyze --version") => "verify-unit",
+                "r" | "ini" => {
+                    let what = format!("{NAME}: the {} of {}", block.language, page.display());
+                    skipped(&what, "needs Rscript with jsonlite, or systemd-analyze");
                     continue;
                 }
                 _ => continue,
@@ -249,8 +255,8 @@ fn is_of_others(block: &Block) -> bool {
     block.language == "python" && block.lines.iter().any(imports)
 }
 
-fn has_r(bed: &Bed) -> bool {
-    let line = "Rscript -e 'library(jsonlite)'";
+/// Whether a program is there, by a line that asks nothing of it.
+fn has(bed: &Bed, line: &str) -> bool {
     end(line, begin(bed, line, &Course::Ends), &Course::Ends).is_none()
 }
 
