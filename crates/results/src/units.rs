@@ -18,10 +18,11 @@ pub fn parse_duration(text: &str) -> Result<i64, String> {
         "d" => 86_400 * SECOND,
         _ => return Err(format!("'{text}' has no known unit; write 250us, 10ms, 1.5s, 2m or 1h")),
     };
-    scaled(number, scale).ok_or_else(|| {
-        format!(
+    scaled(number, scale).map_err(|why| match why {
+        NotScaled::TooMuch => format!("'{text}' is more than {MOST_YEARS} years"),
+        NotScaled::Malformed => format!(
             "'{text}' is not a duration of whole nanoseconds; write 250us, 10ms, 1.5s, 2m or 1h"
-        )
+        ),
     })
 }
 
@@ -57,7 +58,8 @@ pub fn parse_rate(text: &str) -> Result<u64, String> {
         }
     };
     match scaled(number, scale) {
-        Some(rate) if rate > 0 => Ok(rate as u64),
+        Ok(rate) if rate > 0 => Ok(rate as u64),
+        Err(NotScaled::TooMuch) => Err(format!("'{text}' is more than {}", i64::MAX)),
         _ => Err(format!("'{text}' is not a rate; write 500, 200k or 1.5M packets a second")),
     }
 }
@@ -71,8 +73,19 @@ pub fn parse_amount(text: &str) -> Result<u64, String> {
         "M" => 1_000_000,
         _ => return Err(format!("'{text}' is not a number; write 5000, 256k or 1.5M")),
     };
-    let amount = scaled(number, scale).and_then(|n| u64::try_from(n).ok());
-    amount.ok_or_else(|| format!("'{text}' is not a whole number; write 5000, 256k or 1.5M"))
+    match scaled(number, scale).map(u64::try_from) {
+        Ok(Ok(amount)) => Ok(amount),
+        Err(NotScaled::TooMuch) => Err(format!("'{text}' is more than {}", i64::MAX)),
+        _ => Err(format!("'{text}' is not a whole number; write 5000, 256k or 1.5M")),
+    }
+}
+
+/// Parses an integer of at least 1, as [`parse_amount`] does.
+pub fn parse_positive_amount(text: &str) -> Result<u64, String> {
+    match parse_amount(text)? {
+        0 => Err(format!("'{text}' is less than 1")),
+        amount => Ok(amount),
+    }
 }
 
 /// Parses a share of at most `most`: "5%", "5 %" or "0.05".
@@ -224,6 +237,8 @@ pub fn format_elapsed(ns: i64) -> String {
 /// Octets of preamble, start delimiter and gap: so much longer than its octets with the FCS a frame
 /// takes the wire (IEEE 802.3; RFC 2544, appendix B).
 pub const WIRE_OCTETS: usize = 20;
+/// Of 365.25 days, whole: what 64 bits of nanoseconds hold.
+const MOST_YEARS: i64 = i64::MAX / (31_557_600 * SECOND);
 /// Nanoseconds in a second.
 pub const SECOND: i64 = 1_000_000_000;
 
@@ -233,20 +248,35 @@ fn split_unit(text: &str) -> (&str, &str) {
     (&text[..end], text[end..].trim_start())
 }
 
+/// Why a number with a unit is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NotScaled {
+    /// No digits, or more of a fraction than the unit has.
+    Malformed,
+    /// More than 64 bits hold.
+    TooMuch,
+}
+
 /// `number` (digits with at most one point) times `scale`, if that is whole and fits.
-fn scaled(number: &str, scale: i64) -> Option<i64> {
+fn scaled(number: &str, scale: i64) -> Result<i64, NotScaled> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {
-        return None;
+        return Err(NotScaled::Malformed);
     }
+    // What is no text of digits was left out before.
     let part = |digits: &str| if digits.is_empty() { Some(0) } else { digits.parse::<i64>().ok() };
     let fraction = fraction.trim_end_matches('0');
-    let divisor = 10_i64.checked_pow(fraction.len() as u32)?;
-    let product = part(fraction)?.checked_mul(scale)?;
+    let product = part(fraction).and_then(|part| part.checked_mul(scale));
+    let divisor = 10_i64.checked_pow(fraction.len() as u32);
+    // So long a fraction is finer than any unit.
+    let (Some(product), Some(divisor)) = (product, divisor) else {
+        return Err(NotScaled::Malformed);
+    };
     if product % divisor != 0 {
-        return None;
+        return Err(NotScaled::Malformed);
     }
-    part(whole)?.checked_mul(scale)?.checked_add(product / divisor)
+    let whole = part(whole).and_then(|part| part.checked_mul(scale)).ok_or(NotScaled::TooMuch)?;
+    whole.checked_add(product / divisor).ok_or(NotScaled::TooMuch)
 }
 
 /// A number with a fraction, without the zeros at its end.
