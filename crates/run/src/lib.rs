@@ -25,6 +25,7 @@ mod secrets;
 pub mod sink;
 pub mod sources;
 pub mod text;
+pub mod text_file;
 pub mod thread;
 pub mod toml_file;
 pub mod traffic;

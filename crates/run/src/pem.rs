@@ -9,6 +9,8 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
+use crate::text_file;
+
 /// The cryptographic algorithms: those of ring.
 pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
@@ -36,7 +38,8 @@ pub fn authority(path: &Path) -> Result<RootCertStore> {
 /// # Errors
 /// A file that cannot be read, or holds none.
 pub fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>> {
-    PrivateKeyDer::from_pem_file(path).map_err(|e| {
+    let text = read(path)?;
+    PrivateKeyDer::from_pem_slice(&text).map_err(|e| {
         anyhow!(
             "{} holds no private key in PEM: {e}; give the key of the certificate",
             path.display()
@@ -49,8 +52,8 @@ pub fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>> {
 /// # Errors
 /// A file that cannot be read, or holds none.
 pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
-    let all: Vec<_> = CertificateDer::pem_file_iter(path)
-        .map_err(|e| anyhow!("cannot read {}: {e}", path.display()))?
+    let text = read(path)?;
+    let all: Vec<_> = CertificateDer::pem_slice_iter(&text)
         .collect::<Result<_, _>>()
         .map_err(|e| anyhow!("{} is damaged: {e}; make or copy it anew", path.display()))?;
     if all.is_empty() {
@@ -60,4 +63,8 @@ pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
         );
     }
     Ok(all)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    text_file::octets(path).with_context(|| format!("cannot read {}", path.display()))
 }

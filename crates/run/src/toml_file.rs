@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use toml::de::{DeTable, DeValue};
 
 use crate::error::{FileLine, SettingsError};
+use crate::text_file;
 
 /// A file's text, for messages that name a line.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -27,7 +28,7 @@ impl TomlText {
     /// It cannot be read.
     pub fn read(path: &Path, advice: &str) -> Result<TomlText, SettingsError> {
         let file = path.display().to_string();
-        match std::fs::read_to_string(path) {
+        match text_file::read(path) {
             Ok(text) => Ok(TomlText { file, text }),
             Err(e) => {
                 let why = format!("cannot be read: {e}; {advice}");
@@ -161,6 +162,14 @@ fn describe(message: &str, at: KeyPosition<'_>) -> String {
     };
     match rest.split_once(", expected ") {
         Some(("map", "a sequence")) => format!("{key} must be written as [[{key}]]"),
+        // Of serde's numbers these are the ones that TOML's 64 bits do not hold.
+        Some((found, _)) if found.ends_with("` as i128") || found.ends_with("` as u128") => {
+            let number = found.split('`').nth(1).unwrap_or_default();
+            match number.starts_with('-') {
+                true => format!("{key}: {number} is less than {}", i64::MIN),
+                false => format!("{key}: {number} is more than {}", u64::MAX),
+            }
+        }
         Some((found, wanted)) => format!("{key} must be {wanted}, not {found}"),
         None => format!("{key}: {message}"),
     }
@@ -246,6 +255,11 @@ mod tests {
                 "title = 'x'\nbed.cpus = [1,\n 'a']",
                 "f line 3: cpus must be u8, not string \"a\"",
                 "bed.cpus",
+            ),
+            (
+                "title = 'x'\n[[port]]\ncpus = [99999999999999999999]",
+                "f line 3: cpus: 99999999999999999999 is more than 18446744073709551615",
+                "port.cpus",
             ),
             (
                 "title = 'x'\n[[port]]\ncpus = [256]",

@@ -42,7 +42,8 @@ fn read(path: &Path) -> Result<Token> {
     file.take(LONGEST)
         .read_to_string(&mut text)
         .context("holds no text; remove it, and one is made")?;
-    Token::new(text.trim()).with_context(|| {
+    // Some editors put a byte order mark before the text.
+    Token::new(text.trim_start_matches('\u{feff}').trim()).with_context(|| {
         format!(
             "holds no token: at least {TOKEN_MIN} letters, digits and -._~; remove it, and one is \
              made"

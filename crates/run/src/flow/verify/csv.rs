@@ -1,6 +1,7 @@
 //! CSV: FlowTest's columns (one line a direction or a flow), ours, and those of
 //! `nfdump -o csv`. Columns are found by their names; others are left alone.
 
+use std::io::{self, Read};
 use std::net::IpAddr;
 use std::path::Path;
 use std::str::FromStr;
@@ -61,8 +62,34 @@ pub(super) fn read(
     Ok(())
 }
 
+/// A file whose lines are of bounded length: a line without end would fill the memory.
+struct BoundedLines {
+    octets: Octets,
+    /// Since the end of the last line.
+    in_line: usize,
+}
+
+impl Read for BoundedLines {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.octets.read(buffer)?;
+        let fresh = &buffer[..read];
+        self.in_line = match fresh.iter().rposition(|&octet| octet == b'\n') {
+            Some(end) => read - end - 1,
+            None => self.in_line + read,
+        };
+        if self.in_line > LONGEST_LINE {
+            let why = format!("a line of more than {} MiB is none of CSV", LONGEST_LINE >> 20);
+            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        }
+        Ok(read)
+    }
+}
+
+/// Octets of a line.
+const LONGEST_LINE: usize = 16 << 20;
+
 struct Lines {
-    reader: csv::Reader<Octets>,
+    reader: csv::Reader<BoundedLines>,
     columns: Columns,
     record: ByteRecord,
     path: String,
@@ -97,7 +124,10 @@ struct Columns {
 
 impl Columns {
     fn find(header: &ByteRecord) -> Option<Columns> {
-        let at = |name: &str| header.iter().position(|h| h == name.as_bytes());
+        // Some programs put a byte order mark before the first name.
+        let name_of = |h: &[u8]| h.strip_prefix("\u{feff}".as_bytes()).unwrap_or(h).to_owned();
+        let names: Vec<Vec<u8>> = header.iter().map(name_of).collect();
+        let at = |name: &str| names.iter().position(|h| h == name.as_bytes());
         let either = |a: &str, b: &str| at(a).or_else(|| at(b));
         let is_nfdump = at("sa").is_some();
         let columns = if is_nfdump {
@@ -165,7 +195,7 @@ impl Lines {
             .flexible(true)
             .comment(Some(b'#'))
             .buffer_capacity(1 << 20)
-            .from_reader(octets);
+            .from_reader(BoundedLines { octets, in_line: 0 });
         let path = name.to_owned();
         let header = reader.byte_headers().with_context(|| format!("cannot read {path}"))?;
         let columns = Columns::find(header).with_context(|| {
@@ -347,6 +377,23 @@ mod tests {
         assert_eq!(date("2023-11-14 22:13:20.25"), Some(1_700_000_000_250_000_000));
         assert_eq!(date("2024-02-29 00:00:00"), Some(1_709_164_800_000_000_000));
         assert_eq!((date("2023-13-14 22:13:20"), date("yesterday")), (None, None));
+    }
+
+    #[test]
+    fn a_mark_before_the_first_name_is_no_part_of_it() {
+        let text = "\u{feff}START_TIME,END_TIME,PROTOCOL,SRC_IP,DST_IP,SRC_PORT,DST_PORT,PACKETS,BYTES\n\
+                    1,2,17,192.0.2.1,192.0.2.2,7,9,1,28\n";
+        let mut lines = Lines::of(Box::new(text.as_bytes()), "t.csv").unwrap();
+        assert!(lines.next().unwrap().is_some() && lines.next().unwrap().is_none());
+    }
+
+    #[test]
+    fn a_line_without_end_is_refused() {
+        let error = Lines::of(Box::new(io::repeat(b'x')), "t.csv").err().unwrap();
+        assert!(format!("{error:#}").contains("a line of more than 16 MiB"), "{error:#}");
+        let lines = std::iter::repeat_n(b"x\n", 40 << 20).flatten().copied().collect::<Vec<u8>>();
+        let mut bounded = BoundedLines { octets: Box::new(io::Cursor::new(lines)), in_line: 0 };
+        assert_eq!(io::copy(&mut bounded, &mut io::sink()).unwrap(), 80 << 20);
     }
 
     #[test]

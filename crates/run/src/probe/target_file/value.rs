@@ -74,6 +74,14 @@ impl<T, P: FnOnce(&str) -> Result<T, String>> Visitor<'_> for Value<T, P> {
         self.numeric(&given.to_string(), serde::de::Unexpected::Unsigned(given))
     }
 
+    fn visit_i128<E: Error>(self, given: i128) -> Result<T, E> {
+        self.numeric(&given.to_string(), serde::de::Unexpected::Other("integer"))
+    }
+
+    fn visit_u128<E: Error>(self, given: u128) -> Result<T, E> {
+        self.numeric(&given.to_string(), serde::de::Unexpected::Other("integer"))
+    }
+
     fn visit_f64<E: Error>(self, given: f64) -> Result<T, E> {
         // With its ".0": what takes whole numbers takes no other.
         self.numeric(&format!("{given:?}"), serde::de::Unexpected::Float(given))
