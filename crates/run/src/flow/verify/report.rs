@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use sonde_results::units::{format_count, format_ns, format_share};
+use sonde_results::units::{format_count, format_ns, format_number, format_share};
 
 use super::examples::{Difference, Kind};
 use super::messages::MessageCounters;
@@ -142,22 +142,9 @@ impl fmt::Display for Report {
                 format_count(self.rightly_split)
             )?;
         }
-        writeln!(f, "\n{:<24} {:>34} {:>34}", "", "truth: flows packets bytes", "exported")?;
-        for SegmentReport { segment, relative, passes } in &self.segments {
-            let sums = |i: usize| {
-                let [flows, packets, bytes] = [segment.flows, segment.packets, segment.bytes];
-                format!("{} {} {}", flows[i], packets[i], bytes[i])
-            };
-            let worst = relative.iter().copied().fold(0.0, f64::max);
-            let verdict = if *passes { "" } else { "  DIFFERS" };
-            writeln!(
-                f,
-                "{:<24} {:>34} {:>34} {:.6}{verdict}",
-                segment.name,
-                sums(0),
-                sums(1),
-                worst
-            )?;
+        f.write_str("\n")?;
+        for line in table(&self.segments) {
+            writeln!(f, "{line}")?;
         }
         for difference in &self.differences {
             writeln!(f, "\n{}: {}", difference.kind.title(), format_count(difference.count))?;
@@ -204,6 +191,73 @@ impl fmt::Display for Report {
     }
 }
 
+/// Sums of the truth and of what was exported, beside each other.
+fn table(segments: &[SegmentReport]) -> Vec<String> {
+    let head = ["", "FLOWS", "PACKETS", "BYTES", "FLOWS", "PACKETS", "BYTES", "OFF BY", ""];
+    let row = |SegmentReport { segment, relative, passes }: &SegmentReport| {
+        let [flows, packets, bytes] = [segment.flows, segment.packets, segment.bytes];
+        let worst = relative.iter().copied().fold(0.0, f64::max);
+        let sums = [0, 1].map(|side| [flows[side], packets[side], bytes[side]].map(format_count));
+        let verdict = if *passes { "" } else { "DIFFERS" };
+        let mut cells = vec![segment.name.clone()];
+        cells.extend(sums.into_iter().flatten());
+        cells.extend([format!("{}%", format_number(worst * 100.0)), verdict.to_owned()]);
+        cells
+    };
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    rows.extend(segments.iter().map(row));
+    let width = |i: usize| rows.iter().map(|row| row[i].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..head.len()).map(width).collect();
+    let line = |row: &Vec<String>| {
+        let mut line = String::new();
+        for (i, (cell, &width)) in row.iter().zip(&widths).enumerate() {
+            // The name and the verdict are words, the others numbers.
+            line += &match i {
+                0 | 8 => format!("{cell:<width$}  "),
+                _ => format!("{cell:>width$}  "),
+            };
+        }
+        line.trim_end().to_owned()
+    };
+    // Each side's name stands at the right of its three columns.
+    let side = |columns: &[usize]| columns.iter().sum::<usize>() + 4;
+    let (truth, exported) = (side(&widths[1..4]), side(&widths[4..7]));
+    let first = format!("{:w$}  {:>truth$}  {:>exported$}", "", "TRUTH", "EXPORTED", w = widths[0]);
+    std::iter::once(first).chain(rows.iter().map(line)).collect()
+}
+
 fn is_zero(n: &u64) -> bool {
     *n == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sums_stand_below_their_names() {
+        let segment = |name: &str, n: u64, passes, off| SegmentReport {
+            segment: Segment {
+                name: name.into(),
+                flows: [n, n / 2],
+                packets: [2 * n, 2 * n],
+                bytes: [90 * n, 91 * n],
+            },
+            relative: [0.0, 0.0, off],
+            passes,
+        };
+        let lines = table(&[
+            segment("all", 1_981_000, false, 0.5),
+            segment("from 1700000000.000 s", 12, true, 0.0),
+        ]);
+        assert_eq!(
+            lines,
+            [
+                "                                                   TRUTH                         EXPORTED",
+                "                           FLOWS    PACKETS        BYTES    FLOWS    PACKETS        BYTES  OFF BY",
+                "all                    1,981,000  3,962,000  178,290,000  990,500  3,962,000  180,271,000     50%  DIFFERS",
+                "from 1700000000.000 s         12         24        1,080        6         24        1,092      0%",
+            ]
+        );
+    }
 }
