@@ -8,16 +8,18 @@ use sonde_run::probe::settings::{
     parse_flows, parse_port, parse_record_interval, parse_size, parse_timeout, parse_ttl,
 };
 use sonde_run::reflect::settings::{
-    Bind, Limit, Settings as ReflectSettings, parse_session_timeout,
+    Bind, Limit, MOST_SESSIONS, Settings as ReflectSettings, parse_session_timeout,
 };
 use sonde_wire::prefix::Prefix;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use crate::choice::{ENGINES, named};
 use crate::exit;
 use crate::flow::args::FlowCommand;
 use crate::log::LogArgs;
 use crate::manual::args::{CompletionArgs, ManArgs};
+use crate::number::{processor, whole};
 use crate::rtt::args::RttArgs;
 
 /// Measures networks, and says how far each of its results can be trusted.
@@ -105,22 +107,23 @@ pub struct ProbeArgs {
 #[derive(Args, Clone, Debug)]
 pub struct EngineArgs {
     /// socket (needs no privilege), af_packet or af_xdp
-    #[arg(long, default_value = "socket")]
+    #[arg(long, value_name = "ENGINE", default_value = "socket", value_parser = named::<Engine>(ENGINES))]
     pub engine: Engine,
     /// Use this interface instead of that of the route (socket: SO_BINDTODEVICE)
     #[arg(long, value_name = "IF")]
     pub iface: Option<String>,
-    /// af_xdp: how to bind: auto, zerocopy, copy or generic
-    #[arg(long, value_name = "MODE", default_value = "auto")]
+    /// af_xdp, and reflect --kernel: how to bind: auto, zerocopy, copy or generic
+    #[arg(long, value_name = "MODE", default_value = "auto",
+          value_parser = named::<XdpMode>(["auto", "zerocopy", "copy", "generic"]))]
     pub xdp_mode: XdpMode,
     /// af_xdp: the queues to bind, as 0,1,2 [default: all]
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = whole(0..=u32::MAX))]
     pub queues: Vec<u32>,
     /// af_xdp: prefer busy polling, with this budget in packets (wrong for veth)
-    #[arg(long, value_name = "BUDGET", value_parser = clap::value_parser!(u32).range(1..=512))]
+    #[arg(long, value_name = "BUDGET", value_parser = whole(1..=512_u32))]
     pub busy_poll: Option<u32>,
     /// Pin the sending and receiving thread to this processor
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = processor())]
     pub cpu: Option<usize>,
 }
 
@@ -157,13 +160,14 @@ pub struct StreamArgs {
     #[arg(long, value_name = "LOW-HIGH")]
     pub flow_ports: Option<PortRange>,
     /// When probes leave: 'periodic' (RFC 3432) or 'poisson' (RFC 2330) [default: periodic]
-    #[arg(long, value_name = "KIND")]
+    #[arg(long, value_name = "KIND", value_parser = named::<Schedule>(["periodic", "poisson"]))]
     pub schedule: Option<Schedule>,
     /// TTL or hop limit of the probes, 1..255 [default: 255]
     #[arg(long, value_name = "N", value_parser = parse_ttl)]
     pub ttl: Option<u8>,
     /// How the reflector numbers its replies: 'auto', 'stateful' or 'stateless' [default: auto]
-    #[arg(long, value_name = "KIND")]
+    #[arg(long, value_name = "KIND",
+          value_parser = named::<ReflectorKind>(["auto", "stateful", "stateless"]))]
     pub reflector: Option<ReflectorKind>,
     /// Send from this address of ours
     #[arg(short = 'S', long, value_name = "ADDR", value_parser = parse_address)]
@@ -211,7 +215,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub late_limit: Option<i64>,
     /// Seed of everything random, for a run to be repeated [default: 1]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole(0..=u64::MAX))]
     pub seed: Option<u64>,
 }
 
@@ -285,7 +289,7 @@ pub struct ReflectArgs {
     pub total_rate_limit: Limit,
     /// Remember at most this many sessions
     #[arg(long, value_name = "N", default_value = "65536",
-          value_parser = clap::value_parser!(u32).range(1..=4_194_304))]
+          value_parser = whole(1..=MOST_SESSIONS))]
     pub max_sessions: u32,
     /// A session ends after this much silence
     #[arg(long, value_name = "TIME", default_value = "15min", value_parser = parse_session_timeout)]
@@ -332,7 +336,7 @@ pub struct DoctorArgs {
 pub struct DemoArgs {
     /// Destinations behind the router
     #[arg(long, value_name = "N", default_value = "4000",
-          value_parser = clap::value_parser!(u32).range(1..=4_000))]
+          value_parser = whole(1..=4_000_u32))]
     pub destinations: u32,
     /// DSCP classes, one stream each to every destination
     #[arg(long, value_name = "LIST", default_value = "BE,AF11,AF21,AF41,EF",
@@ -347,7 +351,7 @@ pub struct DemoArgs {
           value_parser = parse_positive_duration)]
     pub duration: i64,
     /// socket, af_packet or af_xdp
-    #[arg(long, default_value = "af_xdp")]
+    #[arg(long, value_name = "ENGINE", default_value = "af_xdp", value_parser = named::<Engine>(ENGINES))]
     pub engine: Engine,
     /// Write the run to this file
     #[arg(short, long, value_name = "FILE", default_value = "results/demo.json")]
@@ -459,7 +463,9 @@ mod tests {
             ("h --dscp 64", "'64' is not a DSCP"),
             ("h -i 0", "must be longer than zero"),
             ("h -s 60", "'60' is not an IP packet length in bytes, 72..65535"),
-            ("h --engine dpdk", "choose socket, af_packet or af_xdp"),
+            ("h --engine dpdk", "possible values: socket, af_packet, af_xdp"),
+            ("h --xdp-mode fast", "possible values: auto, zerocopy, copy, generic"),
+            ("h --busy-poll 513", "'513' is more than 512"),
             ("h -4 -6", "cannot be used with"),
             ("h --timeout 2min", "between 1ms and 60s"),
         ] {

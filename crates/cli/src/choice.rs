@@ -1,7 +1,21 @@
 //! Options that take one of several named values.
 
+use std::fmt::Display;
+use std::str::FromStr;
+
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use sonde_results::choice::Choice;
+
+/// The names of all engines.
+pub const ENGINES: [&str; 3] = ["socket", "af_packet", "af_xdp"];
+
+/// Takes a value of `T` by one of these names, as it parses them.
+pub fn named<T>(names: impl IntoIterator<Item = &'static str>) -> impl TypedValueParser<Value = T>
+where
+    T: FromStr<Err: Display> + Clone + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<T>().map_err(|e| e.to_string()))
+}
 
 /// Takes a value of `T` by its name; the long help explains each.
 pub fn choice<T: Choice>() -> impl TypedValueParser<Value = T> {

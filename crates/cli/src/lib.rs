@@ -18,6 +18,7 @@ pub mod flow;
 pub mod lab;
 pub mod log;
 pub mod manual;
+mod number;
 pub mod options;
 pub mod otg;
 pub mod output;

@@ -5,7 +5,7 @@ pub mod args;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use clap::Command;
+use clap::{Arg, Command, ValueHint};
 use clap_mangen::Man;
 
 use self::args::{CompletionArgs, ManArgs};
@@ -14,8 +14,27 @@ use crate::exit::{Exit, Failure};
 
 /// Prints the completions of a shell for `command`.
 pub fn complete(args: &CompletionArgs, mut command: Command) -> Result<Exit, Failure> {
+    command = with_hints(command);
     clap_complete::generate(args.shell, &mut command, "sonde", &mut console::out());
     Ok(Exit::Ok)
+}
+
+/// With what a shell is to offer for each value: files only where one is meant.
+fn with_hints(command: Command) -> Command {
+    let hinted = |arg: Arg| {
+        if !arg.get_action().takes_values() {
+            return arg;
+        }
+        let name = arg.get_value_names().and_then(<[_]>::first).map_or("", |name| name.as_str());
+        let hint = match name {
+            "FILE" | "IFACE|FILE" | "PLAN.toml" => ValueHint::FilePath,
+            "DIR" | "FOLDER" | "RUN" | "A" | "B" => ValueHint::DirPath,
+            "HOST" => ValueHint::Hostname,
+            _ => ValueHint::Other,
+        };
+        arg.value_hint(hint)
+    };
+    command.mut_args(hinted).mut_subcommands(with_hints)
 }
 
 /// Writes a page for `command`, and each under it.
@@ -69,11 +88,40 @@ mod tests {
     fn shells_know_the_commands_and_their_values() {
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
             let mut text = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "sonde", &mut text);
+            clap_complete::generate(shell, &mut with_hints(Cli::command()), "sonde", &mut text);
             let text = String::from_utf8(text).unwrap();
-            for word in ["reflect", "af_packet", "netflow9"] {
+            for word in ["reflect", "zerocopy", "poisson", "netflow9", "udp-gro"] {
                 assert!(text.contains(word), "{shell}: {word}");
             }
         }
+    }
+
+    #[test]
+    fn files_are_offered_where_a_file_is_meant_and_nowhere_else() {
+        fn hints(command: &Command, of: &mut Vec<(String, ValueHint)>) {
+            let valued = command.get_arguments().filter(|arg| arg.get_action().takes_values());
+            for arg in valued.filter(|arg| arg.get_possible_values().is_empty()) {
+                of.push((format!("{} {}", command.get_name(), arg.get_id()), arg.get_value_hint()));
+            }
+            command.get_subcommands().for_each(|below| hints(below, of));
+        }
+        let mut all = Vec::new();
+        hints(&with_hints(Cli::command()), &mut all);
+        let hint = |name: &str| all.iter().find(|(of, _)| of == name).expect(name).1;
+        for (name, wanted) in [
+            ("probe interval", ValueHint::Other),
+            ("probe iface", ValueHint::Other),
+            ("probe hosts", ValueHint::Hostname),
+            ("probe targets", ValueHint::FilePath),
+            ("probe out", ValueHint::FilePath),
+            ("flow sources", ValueHint::FilePath),
+            ("flow spool", ValueHint::DirPath),
+            ("bench plan", ValueHint::FilePath),
+            ("report run", ValueHint::DirPath),
+            ("man folder", ValueHint::DirPath),
+        ] {
+            assert_eq!(hint(name), wanted, "{name}");
+        }
+        assert!(!all.iter().any(|(_, hint)| *hint == ValueHint::Unknown), "{all:?}");
     }
 }

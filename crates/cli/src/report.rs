@@ -3,11 +3,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 use clap::Args;
 use sonde_report::{Page, ReportFormat, render};
 use sonde_testbed::store;
 
+use crate::choice::named;
 use crate::exit::{Exit, Failure};
 
 #[derive(Args, Debug)]
@@ -20,7 +21,8 @@ pub struct ReportArgs {
     #[arg(short, long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// What to write: html, md, latex, csv, tsv, json, parquet, npy
-    #[arg(short, long, value_name = "LIST", value_delimiter = ',', default_value = "html")]
+    #[arg(short, long, value_name = "LIST", value_delimiter = ',', default_value = "html",
+          value_parser = named::<ReportFormat>(ReportFormat::ALL.map(|(_, name)| name)))]
     pub format: Vec<ReportFormat>,
 }
 
@@ -29,9 +31,14 @@ pub struct ReportArgs {
 /// # Errors
 /// A folder without a readable run.
 pub fn run(args: &ReportArgs) -> Result<Exit, Failure> {
+    let mut formats: Vec<ReportFormat> = Vec::new();
+    for &format in &args.format {
+        if formats.contains(&format) {
+            return Err(Failure::Usage(anyhow!("--format: {format} is given twice; give it once")));
+        }
+        formats.push(format);
+    }
     let run = store::read(&args.run)?;
-    let mut formats = args.format.clone();
-    formats.dedup();
     let pages = render(&run, &formats).map_err(anyhow::Error::from)?;
     let out = args.out.clone().unwrap_or_else(|| args.run.join("report"));
     match save(&out, &pages) {

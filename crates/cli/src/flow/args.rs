@@ -14,6 +14,7 @@ use sonde_run::probe::settings::{parse_port, parse_record_interval};
 use sonde_wire::prefix::Prefix;
 
 use crate::choice::choice;
+use crate::number::{processor, whole};
 
 /// `sonde flow` and what stands under it.
 #[derive(Args, Debug)]
@@ -65,13 +66,13 @@ pub struct InputArgs {
     #[arg(long, value_parser = choice::<InputEngine>(), value_name = "ENGINE")]
     pub engine: Option<InputEngine>,
     /// Metering threads; packets are divided by a hash that both directions share
-    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = whole(1..=64_u16))]
     pub workers: u16,
     /// Pin the metering threads to these processors, in order
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = processor())]
     pub cpus: Vec<usize>,
     /// Cut packets to so many bytes before they are handed up
-    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(64..))]
+    #[arg(long, value_name = "BYTES", value_parser = whole(64..=u16::MAX))]
     pub trim: Option<u16>,
     /// The interfaces are mirror ports: what they receive may be taken from the host
     #[arg(long)]
@@ -108,7 +109,7 @@ pub struct MeteringArgs {
     pub fields: Vec<Field>,
     /// Seed of the cache's hash, for a run to be repeated [default: random; of regular files
     /// fixed]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole(0..=u64::MAX))]
     pub seed: Option<u64>,
 }
 
@@ -120,7 +121,8 @@ pub struct SelectionArgs {
     #[arg(long, value_name = "HOW")]
     pub sample: Option<Sampling>,
     /// Key of flow:, packet: and crc: samples: the same wherever the same are to be taken
-    #[arg(long, value_name = "N", default_value = "0", requires = "sample")]
+    #[arg(long, value_name = "N", default_value = "0", requires = "sample",
+          value_parser = whole(0..=u32::MAX))]
     pub sample_key: u32,
     /// Only these IP protocols, by name or number
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
@@ -161,13 +163,13 @@ pub struct ExportArgs {
     #[arg(long, value_parser = choice::<TimeUnits>(), value_name = "UNIT", default_value = "ms")]
     pub times: TimeUnits,
     /// Observation domain (IPFIX) or source (NetFlow v9) identifier
-    #[arg(long, value_name = "N", default_value = "1")]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = whole(0..=u32::MAX))]
     pub domain: u32,
     /// UDP: templates are sent again after this time
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = parse_positive_duration)]
     pub template_every: i64,
     /// UDP: messages a second to each collector at most; 0: as many as can be sent
-    #[arg(long, value_name = "N", default_value = "4000")]
+    #[arg(long, value_name = "N", default_value = "4000", value_parser = whole(0..=u32::MAX))]
     pub udp_rate: u32,
     /// TCP and TLS: what a collector cannot take waits in this folder
     #[arg(long, value_name = "FOLDER")]
@@ -262,11 +264,11 @@ fn parse_bytes(text: &str) -> Result<u64, String> {
         "T" => 40,
         _ => return Err(format!("'{text}' is no size; write 500M or 2G")),
     };
-    digits
-        .parse::<u64>()
-        .ok()
-        .and_then(|n| n.checked_mul(1 << shift))
-        .ok_or_else(|| format!("'{text}' is no size; write 500M or 2G"))
+    if digits.is_empty() {
+        return Err(format!("'{text}' is no size; write 500M or 2G"));
+    }
+    let bytes = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift));
+    bytes.ok_or_else(|| format!("'{text}' is more than {} bytes", u64::MAX))
 }
 
 const HELP: &str = "\
@@ -323,7 +325,8 @@ mod tests {
             ("a --spool-max 5X", "write 500M or 2G"),
             ("a --export http://x", "udp://"),
             ("a --uniflow --biflow", "cannot be used with"),
-            ("a --trim 10", "64.."),
+            ("a --trim 10", "'10' is less than 64"),
+            ("a --spool-max 99999999999T", "is more than 18446744073709551615 bytes"),
             ("a --sample 5", "write 1/100"),
             ("a --sample-key 5", "--sample <HOW>"),
             ("a --proto x", "is no protocol"),

@@ -9,6 +9,7 @@ use sonde_run::flow::verify::settings::{EvaluationModel, Listen};
 use sonde_wire::prefix::Prefix;
 
 use crate::choice::choice;
+use crate::number::whole;
 
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]
@@ -55,11 +56,11 @@ pub struct VerifyArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_positive_duration)]
     pub every: Option<i64>,
     /// The truth's times count from this time, ms since 1970 UTC
-    #[arg(long, value_name = "MS", default_value = "0")]
+    #[arg(long, value_name = "MS", default_value = "0", value_parser = whole(0..=i64::MAX))]
     pub truth_start: i64,
     /// Examples to show of each kind of difference
     #[arg(long, value_name = "N", default_value = "5",
-          value_parser = clap::value_parser!(u16).range(0..=10_000))]
+          value_parser = whole(0..=10_000_u16))]
     pub show: u16,
     /// Print the report as JSON
     #[arg(long)]

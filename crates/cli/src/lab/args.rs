@@ -1,8 +1,12 @@
 //! What can be typed after `sonde lab`.
 
+use clap::builder::TypedValueParser;
 use clap::{Args, Subcommand};
 use sonde_lab::device::DeviceSpec;
 use sonde_lab::tune::Layer;
+
+use crate::choice::named;
+use crate::number::{processor, whole};
 
 #[derive(Args, Debug)]
 #[command(after_help = LAB_HELP)]
@@ -37,25 +41,25 @@ pub struct UpArgs {
     pub device: DeviceSpec,
     /// Devices in series
     #[arg(long, value_name = "N", default_value_t = 1,
-          value_parser = clap::value_parser!(u8).range(1..=2))]
+          value_parser = whole(1..=2_u8))]
     pub chain: u8,
     /// The devices' processor [default: the last one]
-    #[arg(long, value_name = "N", conflicts_with = "inline")]
+    #[arg(long, value_name = "N", conflicts_with = "inline", value_parser = processor())]
     pub cpu: Option<usize>,
     /// The processor on which the tester's ports receive [default: the first one]
-    #[arg(long, value_name = "N", conflicts_with = "inline")]
+    #[arg(long, value_name = "N", conflicts_with = "inline", value_parser = processor())]
     pub tester_cpu: Option<usize>,
     /// Leave the devices on their sender's processor, where they cannot drop
     #[arg(long)]
     pub inline: bool,
     /// Largest IP packet on all links, octets
-    #[arg(long, value_name = "OCTETS", default_value_t = 1500)]
+    #[arg(long, value_name = "OCTETS", default_value_t = 1500, value_parser = whole(0..=u32::MAX))]
     pub mtu: u32,
     /// Receive and transmit queues of each port
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole(0..=u32::MAX))]
     pub queues: u32,
     /// Apply these layers ('sonde lab tune list')
-    #[arg(long, value_name = "LAYER", value_delimiter = ',')]
+    #[arg(long, value_name = "LAYER", value_delimiter = ',', value_parser = layer())]
     pub with: Vec<Layer>,
     /// Allow layers that change the whole host
     #[arg(long)]
@@ -105,7 +109,7 @@ pub struct TuneListArgs {
 #[derive(Args, Debug)]
 pub struct ApplyArgs {
     /// The layers, in their order
-    #[arg(required = true, value_name = "LAYER")]
+    #[arg(required = true, value_name = "LAYER", value_parser = layer())]
     pub layers: Vec<Layer>,
     /// The bed, by its name [default: the one that is up]
     #[arg(long, value_name = "NAME")]
@@ -121,7 +125,7 @@ pub struct ApplyArgs {
 #[derive(Args, Debug)]
 pub struct RevertArgs {
     /// The layers [default: all that are applied, those of the host too]
-    #[arg(value_name = "LAYER")]
+    #[arg(value_name = "LAYER", value_parser = layer())]
     pub layers: Vec<Layer>,
     /// The bed, by its name [default: all that are up]
     #[arg(long, value_name = "NAME")]
@@ -136,6 +140,11 @@ pub struct ForwardArgs {
     /// The two ports
     #[arg(num_args = 2, value_names = ["IF", "IF"])]
     pub ports: Vec<String>,
+}
+
+/// Takes a layer by its name.
+fn layer() -> impl TypedValueParser<Value = Layer> {
+    named(Layer::ALL.map(Layer::name))
 }
 
 const LAB_HELP: &str = "\

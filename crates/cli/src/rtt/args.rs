@@ -11,7 +11,8 @@ use sonde_run::rtt::settings::{Hook, SampleLimit, Settings, parse_table_size};
 use sonde_wire::prefix::Prefix;
 use std::path::PathBuf;
 
-use crate::choice::choice;
+use crate::choice::{ENGINES, choice, named};
+use crate::number::whole;
 
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]
@@ -37,7 +38,7 @@ pub struct RttArgs {
     #[arg(long, value_name = "N", default_value = "131072", value_parser = parse_table_size)]
     pub flows: u32,
     /// Measure in user space, where eBPF cannot be had: af_packet [default: in the kernel]
-    #[arg(long, value_name = "ENGINE")]
+    #[arg(long, value_name = "ENGINE", value_parser = named::<Engine>(ENGINES))]
     pub engine: Option<Engine>,
     /// How each interface is watched in the kernel [default: tc]
     #[arg(long, value_parser = choice::<Hook>(), value_name = "HOOK")]
@@ -57,7 +58,7 @@ pub struct RttArgs {
     pub persist: bool,
     /// Seed of the flow table's hash, for a run to be repeated [default: random; of regular
     /// files fixed]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole(0..=u64::MAX))]
     pub seed: Option<u64>,
     #[command(flatten, next_help_heading = "Filter and privacy")]
     pub filter: FilterArgs,
@@ -262,7 +263,7 @@ mod tests {
             ("a -i 1ms", "between 100ms and 24h"),
             ("a --format xml", "possible values"),
             ("a --join a", "write all, or two or more"),
-            ("a --engine dpdk", "choose socket, af_packet or af_xdp"),
+            ("a --engine dpdk", "possible values: socket, af_packet, af_xdp"),
         ] {
             let message = rtt(line).unwrap_err();
             assert!(message.contains(part), "{line}: {message}");

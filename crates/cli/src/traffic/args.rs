@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Subcommand};
-use sonde_results::units::{parse_positive_duration, parse_rate, parse_share};
+use sonde_results::units::{
+    parse_amount, parse_positive_amount, parse_positive_duration, parse_rate, parse_share,
+};
 use sonde_run::engine::Engine;
 use sonde_run::flow::settings::TunnelKeys;
 use sonde_run::traffic::{
@@ -11,7 +13,8 @@ use sonde_run::traffic::{
     Sizes, TruthForm,
 };
 
-use crate::choice::choice;
+use crate::choice::{choice, named};
+use crate::number::whole;
 
 #[derive(Args, Debug)]
 #[command(after_help = GEN_HELP)]
@@ -33,13 +36,13 @@ pub enum GenCommand {
     group = ArgGroup::new("output").args(["out", "iface"]).required(true)
 )]
 pub struct FlowsArgs {
-    /// Write a capture file
+    /// Write a capture file; '-' is standard output
     #[arg(short, long, value_name = "FILE")]
     pub out: Option<PathBuf>,
     /// Send on this interface, paced by --rate. Nothing is sent anywhere else
     #[arg(long, value_name = "IF")]
     pub iface: Option<String>,
-    /// Write the truth about every flow to this file as CSV
+    /// Write the truth about every flow to this file as CSV; '-' is standard output
     #[arg(long, value_name = "FILE")]
     pub truth: Option<PathBuf>,
     /// Columns of the truth
@@ -49,7 +52,7 @@ pub struct FlowsArgs {
     #[arg(long, value_parser = choice::<TunnelKeys>(), value_name = "WHICH", default_value = "outer", requires = "truth")]
     pub keys: TunnelKeys,
     /// The same seed and options give the same file
-    #[arg(long, value_name = "N", default_value = "1")]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = whole(0..=u64::MAX))]
     pub seed: u64,
     /// Print the summary as JSON
     #[arg(long)]
@@ -66,10 +69,10 @@ pub struct FlowsArgs {
     #[arg(long, value_name = "N", help_heading = "Flows", value_parser = parse_rate)]
     pub new_flows: Option<u64>,
     /// Stop when so many flows have ended
-    #[arg(long, value_name = "N", help_heading = "Flows", value_parser = parse_rate)]
+    #[arg(long, value_name = "N", help_heading = "Flows", value_parser = parse_positive_amount)]
     pub total_flows: Option<u64>,
     /// Stop after so many packets, as 8M [default: 1M, where nothing else ends the traffic]
-    #[arg(long, value_name = "N", help_heading = "Flows", value_parser = parse_rate)]
+    #[arg(long, value_name = "N", help_heading = "Flows", value_parser = parse_positive_amount)]
     pub packets: Option<u64>,
     /// Stop after this time
     #[arg(short = 'w', long, value_name = "TIME", help_heading = "Flows",
@@ -142,6 +145,7 @@ pub struct FlowsArgs {
     #[arg(
         long,
         value_name = "ENGINE",
+        value_parser = named::<Engine>(["af_packet", "af_xdp"]),
         default_value = "af_packet",
         conflicts_with = "out",
         help_heading = "Output"
@@ -184,7 +188,7 @@ impl FlowsArgs {
 }
 
 fn parse_open_flows(text: &str) -> Result<u32, String> {
-    match parse_rate(text).map(u32::try_from) {
+    match parse_amount(text).map(u32::try_from) {
         Ok(Ok(flows @ 1..=MAX_FLOWS)) => Ok(flows),
         _ => Err(format!("'{text}' is not a count of flows, 1..16777216; write 2000, 100k or 2M")),
     }
@@ -253,6 +257,8 @@ mod tests {
             ("--out a --size 63", "64..9216, imix"),
             ("--out a --size 64=0", "64..9216, imix"),
             ("--out a --flows 0", "not a count of flows"),
+            ("--out a --packets 0", "'0' is less than 1"),
+            ("--out a --packets 99999999999999999999", "is more than 9223372036854775807"),
             ("--out a --length normal:3", "not a law of lengths"),
             ("--out a --arrival bursts:3", "not a law of arrivals"),
             ("--out a --proto sctp=1", "not a mix of protocols"),

@@ -97,7 +97,7 @@ fn what_is_no_run_and_what_cannot_be_saved() {
     assert!(err(&done).contains("holds no run"), "{}", err(&done));
     let done = sonde(&["report", text(&folder.0), "--format", "pdf"]);
     assert_eq!(done.status.code(), Some(2));
-    assert!(err(&done).contains("choose from html, md, latex"), "{}", err(&done));
+    assert!(err(&done).contains("[possible values: html, md, latex"), "{}", err(&done));
 
     let run = folder.run("run", &Recipe { repetitions: 1, ..SMALL });
     let file = folder.0.join("file");
