@@ -4,8 +4,8 @@
 
 use anyhow::{Context as _, Result};
 use sonde_lab::{Host, Lab, LinkOptions, Topology, Uplinks};
-use sonde_results::Run;
-use sonde_results::units::{SECOND, format_count};
+use sonde_results::Counters;
+use sonde_results::units::{SECOND, format_count, format_share};
 use sonde_run::engine::EngineSettings;
 use sonde_run::error::RunError;
 use sonde_run::probe::settings::TargetEntry;
@@ -126,16 +126,22 @@ impl Demo {
     /// The greatest round load that is well within what the network carries, found by short
     /// trials; `None`: interrupted.
     fn find_rate(&self, args: &DemoArgs, context: &Context) -> Result<Option<u64>, Failure> {
+        errln!(
+            INFO,
+            "looking for a load that this machine's virtual network carries; --rate names one instead"
+        );
         for load in LOADS {
             for _ in 0..TRIES {
-                match self.carries(args, load + load / MARGIN, context)? {
-                    None => return Ok(None),
-                    Some(false) => {}
-                    Some(true) => {
+                let tried = load + load / MARGIN;
+                let Some(trial) = self.trial(args, tried, context)? else { return Ok(None) };
+                errln!(INFO, "  {:>7} packets/s: {}", format_count(tried), outcome(&trial));
+                match is_clean(&trial) {
+                    false => {}
+                    true => {
                         outln!(
                             "this machine's virtual network carries {} packets/s without loss; \
                              probing at {}",
-                            format_count(load + load / MARGIN),
+                            format_count(tried),
                             format_count(load)
                         );
                         return Ok(Some(load));
@@ -145,21 +151,21 @@ impl Demo {
         }
         let least = LOADS[LOADS.len() - 1];
         outln!(
-            "this machine's virtual network loses packets even at {} a second; probing at {}: \
-             expect losses that are this machine's",
+            "this machine's virtual network does not even carry {} packets/s in time and without \
+             loss; probing at {}: expect losses and late sends that are this machine's",
             format_count(least + least / MARGIN),
             format_count(least)
         );
         Ok(Some(least))
     }
 
-    /// Whether all packets of a short trial left in time and came back.
-    fn carries(
+    /// What became of the packets of a short trial; `None`: interrupted.
+    fn trial(
         &self,
         args: &DemoArgs,
         rate: u64,
         context: &Context,
-    ) -> Result<Option<bool>, Failure> {
+    ) -> Result<Option<Counters>, Failure> {
         let (about, probe) = self.probe(args, rate, (TRIAL, SECOND / 2), context)?;
         let clock = about.clock;
         let mut collected = Collected::new(about);
@@ -169,7 +175,7 @@ impl Demo {
             return Err(error.into());
         }
         let run = collected.finish(&ended, clock);
-        Ok((!context.stop.is_asked()).then(|| is_clean(&run)))
+        Ok((!context.stop.is_asked()).then_some(run.overall.counters))
     }
 }
 
@@ -191,9 +197,23 @@ fn within<T: Send>(
 
 /// No loss, nothing left out, and most probes in time: beyond what the processors carry
 /// the backlog grows until nearly all of them are late.
-fn is_clean(run: &Run) -> bool {
-    let c = &run.overall.counters;
+fn is_clean(c: &Counters) -> bool {
     c.sent > 0 && c.lost == 0 && c.skipped == 0 && c.sent_late * 2 <= c.sent
+}
+
+/// A trial in one line.
+fn outcome(c: &Counters) -> String {
+    let left_out = match c.skipped {
+        0 => String::new(),
+        n => format!(", {} not sent", format_count(n)),
+    };
+    format!(
+        "sent {}, lost {} ({}){left_out}, {} of them late",
+        format_count(c.sent),
+        format_count(c.lost),
+        format_share(c.lost, c.sent),
+        format_share(c.sent_late, c.sent),
+    )
 }
 
 /// Loads to choose from, packets a second, greatest first.
@@ -207,3 +227,18 @@ const TRIES: u32 = 2;
 const TRIAL: i64 = SECOND;
 /// More senders than this would leave the rest of the program no processor on many machines.
 const MOST_UPLINKS: usize = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trial_says_why_its_load_is_too_much() {
+        let clean = Counters { sent: 1_000, received: 1_000, ..Counters::default() };
+        assert!(is_clean(&clean));
+        assert_eq!(outcome(&clean), "sent 1,000, lost 0 (0%), 0% of them late");
+        let not = Counters { lost: 5, skipped: 20, sent_late: 600, ..clean };
+        assert!(!is_clean(&not));
+        assert_eq!(outcome(&not), "sent 1,000, lost 5 (0.5%), 20 not sent, 60.0% of them late");
+    }
+}

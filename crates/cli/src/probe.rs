@@ -158,6 +158,8 @@ struct Printing {
     index: Vec<u32>,
     writers: Writers,
     saving: SaveSoFar,
+    /// By the clock of the records, ns.
+    begun_ns: i64,
 }
 
 /// What became of a run's outputs.
@@ -178,7 +180,8 @@ impl Printing {
         let writers = Writers::open(&to, &begun, &collected.about().streams, context)
             .map_err(Failure::Usage)?;
         let (latest, saving) = (Vec::new(), SaveSoFar::default());
-        Ok(Printing { collected, latest, index, writers, saving })
+        let begun_ns = begun.header.start_ns;
+        Ok(Printing { collected, latest, index, writers, saving, begun_ns })
     }
 
     /// Takes what has come until now, and writes it.
@@ -382,15 +385,20 @@ impl Screen {
     /// `status`: only asked for when it is shown, for it holds histograms.
     fn refresh(&mut self, status: impl FnOnce() -> Status, printing: &Printing, elapsed_ns: i64) {
         let about = printing.collected.about();
-        let every = match self.show {
-            Show::Table => SECOND,
-            Show::Lines => about.run.record_interval,
-            Show::Packets | Show::Nothing => return,
-        };
         if elapsed_ns < self.next_ns {
             return;
         }
-        self.next_ns = elapsed_ns + every;
+        self.next_ns = match self.show {
+            Show::Table => elapsed_ns + SECOND,
+            // A record is there once all its replies are in or overdue.
+            Show::Lines => {
+                let (every, settled) =
+                    (about.run.record_interval, about.run.timeout + RECORDS_COME);
+                let before = (elapsed_ns - settled).max(0) / every;
+                (before + 1) * every + settled
+            }
+            Show::Packets | Show::Nothing => return,
+        };
         let status = status();
         let mut total = sonde_results::Counters::default();
         let mut caveats = CaveatSet::default();
@@ -402,6 +410,7 @@ impl Screen {
         (total.sent, total.received) = (status.sent, status.received);
         let snapshot = ProbeSnapshot {
             elapsed_ns,
+            begun_ns: printing.begun_ns,
             engine: &about.engine,
             command: &self.command,
             streams: &about.streams,
@@ -423,6 +432,8 @@ impl Screen {
     }
 }
 
+/// Until the records of all streams have come, once they are settled, ns.
+const RECORDS_COME: i64 = SECOND / 4;
 /// At most so many targets that were left out are named one by one.
 const FEW_LEFT_OUT: usize = 10;
 

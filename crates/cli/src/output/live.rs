@@ -19,6 +19,8 @@ use super::table;
 pub struct ProbeSnapshot<'a> {
     /// Since the first send, ns.
     pub elapsed_ns: i64,
+    /// When the run began, by the clock of the records, ns.
+    pub begun_ns: i64,
     /// The engine and how it runs.
     pub engine: &'a str,
     pub command: &'a [String],
@@ -86,7 +88,7 @@ pub fn table(
     lines
 }
 
-/// One line for the latest interval, for a file or a pipe.
+/// One line for the latest interval that is settled, for a file or a pipe.
 pub fn line(snapshot: &ProbeSnapshot<'_>) -> String {
     if snapshot.latest.len() < snapshot.streams.len() {
         return so_far(snapshot);
@@ -94,10 +96,12 @@ pub fn line(snapshot: &ProbeSnapshot<'_>) -> String {
     let all = groups::all(&groups::by_dscp(snapshot.streams, snapshot.latest));
     let c = &all.counters;
     format!(
-        "{}: sent {}{}, lost {} ({}), rtt min/mean/p99/max {} / {} / {} / {}, sends late p99/max {} / {}",
-        format_elapsed(snapshot.elapsed_ns),
+        "{} to {}: sent {} ({}), lost {} ({}), rtt min/mean/p99/max {} / {} / {} / {}; sends late \
+         since the start p99/max {} / {}",
+        clock(all.start_ns - snapshot.begun_ns),
+        clock(all.end_ns - snapshot.begun_ns),
         format_count(c.sent),
-        unequal(snapshot.latest),
+        unequal(snapshot.latest).unwrap_or_else(|| rate(c.sent, &all)),
         format_count(c.lost),
         format_share(c.lost, c.sent),
         format_ns_or_dash(all.rtt.min()),
@@ -109,15 +113,26 @@ pub fn line(snapshot: &ProbeSnapshot<'_>) -> String {
     )
 }
 
+/// A time since the start, ns: with its fraction where intervals are shorter than seconds.
+fn clock(ns: i64) -> String {
+    let whole = ns % SECOND == 0 || ns > 60 * SECOND;
+    if whole { format_elapsed(ns) } else { format_ns(ns as f64) }
+}
+
+/// So many in an interval, as a rate.
+fn rate(count: u64, interval: &Interval) -> String {
+    let span = (interval.end_ns - interval.start_ns).max(1);
+    let rate = count as f64 * SECOND as f64 / span as f64;
+    format!("{}/s", format_count(rate.round() as u64))
+}
+
 /// Where some streams' records span more time than others', since nobody could fetch them for
 /// want of processor time: between what and what.
-fn unequal(latest: &[Interval]) -> String {
+fn unequal(latest: &[Interval]) -> Option<String> {
     let spans = || latest.iter().map(|i| i.end_ns - i.start_ns);
-    let (Some(least), Some(most)) = (spans().min(), spans().max()) else { return String::new() };
-    if most < least.saturating_mul(3) / 2 {
-        return String::new();
-    }
-    format!(" in {} to {}", format_ns(least as f64), format_ns(most as f64))
+    let (least, most) = (spans().min()?, spans().max()?);
+    (most >= least.saturating_mul(3) / 2)
+        .then(|| format!("in {} to {}", format_ns(least as f64), format_ns(most as f64)))
 }
 
 /// Before every stream has a record, which comes one timeout after its interval.
@@ -168,8 +183,6 @@ const WORST: usize = 15;
 const SPARK_CELLS: usize = 24;
 
 fn header(snapshot: &ProbeSnapshot<'_>, all: &Interval, width: usize, style: Style) -> Vec<String> {
-    let span = (all.end_ns - all.start_ns).max(1);
-    let rate = |n: u64| format_count((n as f64 * SECOND as f64 / span as f64).round() as u64);
     let (c, t) = (&all.counters, &snapshot.total);
     let first = format!(
         "sonde probe  {}  {}  {} streams",
@@ -181,9 +194,9 @@ fn header(snapshot: &ProbeSnapshot<'_>, all: &Interval, width: usize, style: Sty
         so_far(snapshot)
     } else {
         format!(
-            "sent {}/s  received {}/s  lost {} of {} ({})",
-            rate(c.sent),
-            rate(c.received),
+            "sent {}  received {}  lost {} of {} ({})",
+            rate(c.sent, all),
+            rate(c.received, all),
             format_count(t.lost),
             format_count(t.sent),
             format_share(t.lost, t.sent),
@@ -259,6 +272,7 @@ mod tests {
     fn snapshot(run: &Run) -> ProbeSnapshot<'_> {
         ProbeSnapshot {
             elapsed_ns: 100 * SECOND,
+            begun_ns: run.totals[0].start_ns,
             engine: &run.config.engine,
             command: &run.config.command,
             streams: &run.streams,
@@ -295,7 +309,7 @@ mod tests {
                 (0, if i == 7 { 10_000_000_000 } else { 5_000_000_000 });
         }
         let text = line(&ProbeSnapshot { latest: &lengthened, ..snapshot(&run) });
-        assert!(text.contains(": sent 80,000 in 5.00 s to 10.0 s, lost"), "{text}");
+        assert!(text.contains(": sent 80,000 (in 5.00 s to 10.0 s), lost"), "{text}");
     }
 
     #[test]
