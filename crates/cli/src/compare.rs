@@ -11,6 +11,8 @@ use sonde_report::quantity::show;
 use sonde_report::{Comparison, ComparisonVerdict, Metrics, Page, compare, figure};
 use sonde_results::bench::BenchRun;
 use sonde_results::units::parse_share;
+use sonde_run::error::RunError;
+use sonde_run::files::RunFiles;
 use sonde_testbed::store;
 
 use crate::exit::{Exit, Failure};
@@ -48,6 +50,9 @@ pub struct CompareArgs {
 /// # Errors
 /// Folders without readable runs, runs without a common case, a quantity that neither has.
 pub fn run(args: &CompareArgs) -> Result<Exit, Failure> {
+    let (of_a, of_b) = (store::files(&args.a), store::files(&args.b));
+    let files = RunFiles::default().writes("figure", &args.figure);
+    files.reads("a run", &of_a).reads("a run", &of_b).check().map_err(RunError::from)?;
     let (a, b) = (store::read(&args.a)?, store::read(&args.b)?);
     let metrics = match args.metric.as_deref() {
         None => Metrics::First,

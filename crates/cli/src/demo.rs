@@ -17,6 +17,7 @@ use sonde_run::running::Context;
 
 use crate::args::{DemoArgs, ProbeOutputArgs};
 use crate::exit::{Exit, Failure};
+use crate::output::run_file;
 use crate::probe::follow;
 use crate::signals;
 
@@ -24,6 +25,11 @@ use crate::signals;
 pub fn run(args: &DemoArgs) -> Result<Exit, Failure> {
     let context = signals::context()?;
     Lab::sweep();
+    if let Some(folder) = args.out.parent().filter(|f| !f.as_os_str().is_empty()) {
+        std::fs::create_dir_all(folder)
+            .with_context(|| format!("cannot make {}", folder.display()))?;
+    }
+    let _claim = run_file::claim(Some(&args.out))?;
     let demo = Demo::build(args)?;
     let rate = match args.rate {
         Some(rate) => Some(rate),
@@ -40,10 +46,6 @@ pub fn run(args: &DemoArgs) -> Result<Exit, Failure> {
         format_count(streams),
         format_count(rate),
     );
-    if let Some(folder) = args.out.parent().filter(|f| !f.as_os_str().is_empty()) {
-        std::fs::create_dir_all(folder)
-            .with_context(|| format!("cannot make {}", folder.display()))?;
-    }
     let (about, probe) = demo.probe(args, rate, (args.duration, SECOND), &context)?;
     let output = ProbeOutputArgs { out: Some(args.out.clone()), ..ProbeOutputArgs::default() };
     let exit = follow(about, probe, &output, false, &context)?;

@@ -104,9 +104,11 @@ Exit codes:
        (probe); no round trip (rtt); no packet (flow); something differs (flow verify); a check
        or the device failed (bench); something is worse (compare)
   2    wrong usage or configuration: an unknown option, a value out of its range, two options
-       that exclude each other, a wrong line of a file
-  3    this host cannot run it, or not to its end: no privilege, no such interface, an engine
-       that cannot be opened or fails, a run that cannot be read (report, compare)
+       that exclude each other, an option without effect, two outputs on one file, a wrong line
+       of a file
+  3    this host cannot run it, or not to its end: no privilege, no such interface or processor,
+       an engine that cannot be opened or fails, an output that cannot be opened or that another
+       process writes, a run that cannot be read (report, compare)
   4    measured, but not all of it was saved: a full disk, a collector that took nothing
   5    measured, but the evidence does not decide (bench, compare): too few repetitions, a
        threshold without a value

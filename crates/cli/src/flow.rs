@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use sonde_results::FlowRun;
 use sonde_results::flow_run::ProtocolTotal;
+use sonde_run::error::RunError;
 use sonde_run::flow::{self, FlowMetering, Status, verify};
 use sonde_run::sources::{Source, source};
 use sonde_sys::clock::steady_now;
@@ -54,10 +55,11 @@ fn compare(args: &VerifyArgs) -> Result<Exit, Failure> {
 
 /// Runs until the file ends, the time is over, or Ctrl-C.
 fn run(args: &FlowArgs) -> Result<Exit, Failure> {
-    if let Some(path) = &args.output.out {
-        run_file::check(path).map_err(Failure::Usage)?;
-    }
+    let asked = args.settings(false);
+    let files = asked.files().writes("out", &args.output.out);
+    files.writes("json", args.output.json.then_some("-")).check().map_err(RunError::from)?;
     console::check_input(&args.sources)?;
+    let _claim = run_file::claim(args.output.out.as_deref())?;
     let of_interfaces = matches!(source(&args.sources)?, Source::Interfaces(_));
     let context = match of_interfaces {
         true => signals::confined_context(args.output.out.clone().into_iter().collect())?,

@@ -66,6 +66,7 @@ fn option(key: &str) -> Option<String> {
         return Some("-s".into());
     }
     let name = match key.rsplit('.').next().unwrap_or(key) {
+        "sources" => return Some("IFACE|FILE".into()),
         "family" => return Some("-4 or -6".into()),
         "encapsulation" => "encap".into(),
         "protocols" => "proto".into(),
@@ -104,7 +105,7 @@ mod tests {
         for (text, named_text) in [
             ("no key", "no key"),
             ("leave `engine.xdp_mode` out", "leave --xdp-mode out"),
-            ("use `input.workers = 4`, or `sources`", "use --workers 4, or `sources`"),
+            ("use `input.workers = 4`, or `sources`", "use --workers 4, or IFACE|FILE"),
             ("`sizes`: too long", "--size: too long"),
             ("use `stream.size = 1500` or less", "use -s 1500 or less"),
             ("leave out `family`", "leave out -4 or -6"),

@@ -4,10 +4,12 @@ use std::io::{IsTerminal as _, stderr, stdout};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use sonde_results::caveat::{Caveat, CaveatSet};
 use sonde_results::units::{SECOND, format_ns};
 use sonde_results::{Interval, Run};
+use sonde_run::error::{RunError, SettingsError};
+use sonde_run::files::RunFiles;
 use sonde_run::probe::settings::TargetEntry;
 use sonde_run::probe::target_file::TargetsFile;
 use sonde_run::probe::{
@@ -31,7 +33,8 @@ use crate::signals;
 /// Runs until everything is sent, the time is over, or Ctrl-C.
 pub fn run(args: &ProbeArgs) -> Result<Exit, Failure> {
     let mut settings = settings(args).map_err(Failure::Usage)?;
-    check_outputs(args).map_err(Failure::Usage)?;
+    check_outputs(args)?;
+    let _claim = run_file::claim(args.output.out.as_deref())?;
     let context = signals::context()?;
     let to_terminal = !args.output.takes_stdout() && stdout().is_terminal();
     let quiet = args.output.quiet || args.output.json;
@@ -136,18 +139,22 @@ fn may_be_one(settings: &Settings) -> bool {
     classes == 1 && stream.flows.unwrap_or(1) == 1
 }
 
-/// Before hours are spent on a run: where it is to be written.
-fn check_outputs(args: &ProbeArgs) -> Result<()> {
-    let output = &args.output;
-    let to_stdout = [&output.jsonl, &output.csv, &output.out]
-        .into_iter()
-        .flatten()
-        .filter(|path| path.as_os_str() == "-")
-        .count();
-    if to_stdout + usize::from(output.json) > 1 {
-        bail!("only one of --json, --jsonl, --csv and --out can go to standard output");
+/// Whether each output has a file for itself.
+fn check_outputs(args: &ProbeArgs) -> Result<(), RunError> {
+    let ProbeOutputArgs { jsonl, csv, out, json, quiet, per_packet } = &args.output;
+    if *per_packet == Some(true) && (*quiet || *json) {
+        let other = if *quiet { "quiet" } else { "json" };
+        let why = format!("`{other}` prints no packets; leave one out");
+        return Err(SettingsError::new("per_packet", why).into());
     }
-    output.out.as_deref().map_or(Ok(()), run_file::check)
+    RunFiles::default()
+        .writes("json", json.then_some("-"))
+        .writes("jsonl", jsonl)
+        .writes("csv", csv)
+        .writes("out", out)
+        .reads("targets", &args.targets)
+        .check()?;
+    Ok(())
 }
 
 /// Everything measured so far, and where it is printed.
@@ -177,8 +184,7 @@ impl Printing {
         let to = WriterSettings { jsonl: output.jsonl.clone(), csv: output.csv.clone() };
         let mut begun = collected.begun(clock);
         begun.config.command = std::env::args().collect();
-        let writers = Writers::open(&to, &begun, &collected.about().streams, context)
-            .map_err(Failure::Usage)?;
+        let writers = Writers::open(&to, &begun, &collected.about().streams, context)?;
         let (latest, saving) = (Vec::new(), SaveSoFar::default());
         let begun_ns = begun.header.start_ns;
         Ok(Printing { collected, latest, index, writers, saving, begun_ns })

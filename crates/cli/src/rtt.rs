@@ -9,6 +9,7 @@ use std::io::{IsTerminal as _, stdout};
 use std::time::Duration;
 
 use sonde_results::rtt::RttGroup;
+use sonde_run::error::RunError;
 use sonde_run::rtt::{self, Event, Losses, RttInterval, coverage, slowest_first};
 use sonde_run::running::Next;
 use sonde_run::sources::{Source, source};
@@ -26,10 +27,10 @@ use crate::signals;
 /// Runs until the file ends, the time is over, or Ctrl-C.
 pub fn run(args: &RttArgs) -> Result<Exit, Failure> {
     let mut prints = Prints::new(&args.output, stdout().is_terminal()).map_err(Failure::Usage)?;
-    if let Some(path) = &args.output.out {
-        run_file::check(path).map_err(Failure::Usage)?;
-    }
+    let settings = args.settings(&prints);
+    settings.files().writes("out", &args.output.out).check().map_err(RunError::from)?;
     console::check_input(&args.sources)?;
+    let _claim = run_file::claim(args.output.out.as_deref())?;
     // A capture is over in a moment.
     let on_interfaces = matches!(source(&args.sources)?, Source::Interfaces(_));
     prints.live &= on_interfaces;

@@ -10,6 +10,7 @@ mod duration;
 pub mod engine;
 pub mod error;
 mod figures;
+pub mod files;
 pub mod flow;
 pub mod header;
 pub mod joins;

@@ -40,6 +40,7 @@ pub use self::unreachable::text as icmp_text;
 pub use self::writers::{WriterSettings, Writers};
 use crate::error::RunError;
 use crate::running::{Context, Ended, Latest, Running, Stop, records};
+use crate::thread::can_pin;
 
 /// A running probe.
 pub type Probe = Running<Event, Status, Control>;
@@ -51,6 +52,7 @@ pub type Probe = Running<Event, Status, Control>;
 /// Settings that cannot be; no target that can be measured; an engine that cannot be opened.
 pub fn start(settings: Settings, context: &Context) -> Result<(About, Probe), RunError> {
     settings.check()?;
+    can_pin("engine.cpu", settings.engine.cpu)?;
     let run = settings.run.clone().resolve();
     let Settings { targets: entries, stream, family, all_addresses, engine, .. } = &settings;
     let Expanded { targets, mut left_out } =

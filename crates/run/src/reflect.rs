@@ -28,6 +28,7 @@ use crate::error::RunError;
 use crate::run_clock::RunClock;
 use crate::running::{Context, Ended, Latest, RecordSender, Running, Stop, records};
 use crate::secrets::secrets;
+use crate::thread::can_pin;
 
 /// A running reflector: its records are also its state, and it takes no orders.
 pub type Reflecting = Running<ReflectorReport, ReflectorReport, ()>;
@@ -80,6 +81,7 @@ impl fmt::Display for About {
 /// opened.
 pub fn start(settings: Settings, context: &Context) -> Result<(About, Reflecting), RunError> {
     settings.check()?;
+    can_pin("engine.cpu", settings.engine.cpu)?;
     let spec = addresses::spec(&settings)?;
     let clock = clock::clock_state();
     let kernel = settings.kernel.then(|| Kernel::attach(&settings, clock)).transpose()?;

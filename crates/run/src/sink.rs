@@ -58,9 +58,7 @@ impl Sink<Box<dyn Write + Send>> {
     /// As [`whole_file::create`]; `-` where there is no such output.
     pub fn create(path: &Path, stdout: Option<fn() -> Box<dyn Write + Send>>) -> io::Result<Self> {
         if path == Path::new("-") {
-            let stdout = stdout
-                .ok_or_else(|| io::Error::other("there is no standard output; name a file"))?;
-            return Ok(Sink::new(stdout(), "standard output"));
+            return Ok(Sink::new(whole_file::writer(path, stdout)?, "standard output"));
         }
         Ok(Sink::to_file(whole_file::create(path)?, path))
     }
@@ -71,6 +69,11 @@ impl Sink<Box<dyn Write + Send>> {
         let again = if is_file { file.try_clone().ok() } else { None };
         let sink = Sink::new(Box::new(file) as Box<_>, &path.display().to_string());
         Sink { file: again, ..sink }
+    }
+
+    /// The file, if it is an ordinary one: while this is open, no other process writes to it.
+    pub fn held(&self) -> Option<File> {
+        self.file.as_ref().and_then(|file| file.try_clone().ok())
     }
 
     /// Whether the last write failed: what is not written waits.

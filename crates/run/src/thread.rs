@@ -2,6 +2,11 @@
 
 use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle, Thread};
 
+use anyhow::anyhow;
+use sonde_sys::schedule::pin_to_cpu;
+
+use crate::error::RunError;
+
 /// A thread panicked. The panic message, which it printed, has the same name.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the thread {name} failed; please report what it printed")]
@@ -51,6 +56,28 @@ pub fn spawn_scoped<'scope, T: Send + 'scope>(
     let thread = Builder::new().name(name.into()).spawn_scoped(scope, work);
     thread
         .unwrap_or_else(|e| panic!("cannot start the thread {name}: {e}; 'ulimit -u' bounds them"))
+}
+
+/// Pins this thread to the processor that the setting `key` asks for.
+///
+/// # Errors
+/// This host has no such processor, or does not let this process have it.
+pub fn pin(key: &str, cpu: usize) -> Result<(), RunError> {
+    pin_to_cpu(cpu).map_err(|error| {
+        let why = format!("`{key}`: cannot run on processor {cpu}; 'lscpu -e' lists them: {error}");
+        RunError::Host(anyhow!(why))
+    })
+}
+
+/// Whether a thread can be [pinned](pin), before anything is opened.
+///
+/// # Errors
+/// As [`pin`].
+pub fn can_pin(key: &str, cpu: Option<usize>) -> Result<(), RunError> {
+    let Some(cpu) = cpu else { return Ok(()) };
+    let tried =
+        std::thread::scope(|scope| join_scoped(spawn_scoped(scope, "sonde-pin", || pin(key, cpu))));
+    tried.map_err(anyhow::Error::from)?
 }
 
 #[cfg(test)]
@@ -107,6 +134,14 @@ mod tests {
         });
         let want = "the thread sonde-broken failed; please report what it printed";
         assert_eq!(*errors.0.lock().unwrap(), [want]);
+    }
+
+    #[test]
+    fn a_processor_that_is_not_there_is_the_hosts_matter() {
+        let error = can_pin("engine.cpu", Some(1_000_000)).unwrap_err();
+        assert!(matches!(error, RunError::Host(_)), "{error}");
+        assert!(error.to_string().starts_with("`engine.cpu`: cannot run on processor 1000000"));
+        assert!(can_pin("engine.cpu", None).is_ok());
     }
 
     #[test]

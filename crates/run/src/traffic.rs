@@ -60,10 +60,12 @@ pub fn start(settings: Settings, context: &Context) -> Result<Making, RunError> 
     let config = settings.config();
     let generator =
         FlowGenerator::new(config.clone()).map_err(|e| RunError::settings(e.to_string()))?;
-    let mut truth = TruthFile::create(settings.truth.as_deref(), settings.truth_form)?;
+    let mut truth =
+        TruthFile::create(settings.truth.as_deref(), context.stdout, settings.truth_form)?;
     let output = match (&settings.out, &settings.iface) {
         (Some(path), None) => {
-            Output::File(PcapFile::create(path, settings.resolution, config.longest_frame())?)
+            let longest = config.longest_frame();
+            Output::File(PcapFile::create(path, context.stdout, settings.resolution, longest)?)
         }
         (None, Some(iface)) => Output::Port(live::open(iface, settings.engine, &config)?),
         // Checked above.
@@ -135,7 +137,7 @@ fn to_file(
         if made.packets.is_multiple_of(LOOK_EVERY) {
             status.update(|s| (s.packets, s.bytes) = (made.packets, made.bytes));
             made.interrupted = stop.is_asked();
-            if made.interrupted {
+            if made.interrupted || file.is_unread() {
                 break;
             }
         }

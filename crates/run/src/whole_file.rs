@@ -1,8 +1,8 @@
 //! Files of results that are whole, or not there at all.
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -15,7 +15,9 @@ pub fn save(path: &Path, run: &impl Serialize) -> io::Result<()> {
         return write(File::options().write(true).open(path)?, run);
     }
     let temporary = beside(path);
-    let saved = create(&temporary)
+    let opened = File::options().write(true).create(true).truncate(true).mode(0o640).clone();
+    let saved = opened
+        .open(&temporary)
         .and_then(|file| {
             write(&file, run)?;
             file.sync_all()
@@ -29,12 +31,122 @@ pub fn save(path: &Path, run: &impl Serialize) -> io::Result<()> {
 }
 
 /// Opens a file for results, made or emptied. They hold people's addresses: a new file is
-/// readable for its owner and group only.
+/// readable for its owner and group only. While it is open, no other process of Sonde writes to
+/// it: their records would be spliced.
 ///
 /// # Errors
-/// As [`File::create`].
+/// As [`File::create`]; another process writes to it, and it was left as it is.
 pub fn create(path: &Path) -> io::Result<File> {
-    File::options().write(true).create(true).truncate(true).mode(0o640).open(path)
+    let file = File::options().write(true).create(true).truncate(false).mode(0o640).open(path)?;
+    // Pipes and devices are shared at will.
+    if file.metadata()?.is_file() {
+        lock(&file)?;
+        if is_locked(&lock_of(path)) {
+            return Err(in_use());
+        }
+        file.set_len(0)?;
+    }
+    Ok(file)
+}
+
+/// Opens a writer to the file at `path`, as [`create`] does; `-` is what `stdout` opens.
+///
+/// # Errors
+/// As [`create`]; `-` where there is no such output.
+pub fn writer(
+    path: &Path,
+    stdout: Option<fn() -> Box<dyn Write + Send>>,
+) -> io::Result<Box<dyn Write + Send>> {
+    if path != Path::new("-") {
+        return Ok(Box::new(create(path)?));
+    }
+    let stdout =
+        stdout.ok_or_else(|| io::Error::other("there is no standard output; name a file"))?;
+    Ok(stdout())
+}
+
+/// The right to replace a file again and again, as [`save`] does. It is that of one process, until
+/// this is dropped.
+#[derive(Debug)]
+pub struct WriteLock {
+    path: PathBuf,
+    /// Held for as long as it is open.
+    _file: File,
+}
+
+impl WriteLock {
+    /// Of the file at `path`, which may not be there yet. Nothing that is there is touched.
+    /// `None`: it is a pipe or a device.
+    ///
+    /// # Errors
+    /// What [`save`] would fail with; another process writes to it.
+    pub fn take(path: &Path) -> io::Result<Option<WriteLock>> {
+        match fs::metadata(path) {
+            Ok(about) if about.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
+            Ok(about) if !about.is_file() => return Ok(None),
+            _ => {}
+        }
+        // A lock on the file itself would go with it when it is replaced.
+        let lock_path = lock_of(path);
+        loop {
+            let made = File::options()
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .mode(0o644)
+                .open(&lock_path);
+            let file = match made {
+                // Another user's, which can be locked though not written to.
+                Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+                    File::open(&lock_path).map_err(|_| e)?
+                }
+                made => made?,
+            };
+            lock(&file)?;
+            // Whoever had it before may have removed it meanwhile.
+            if fs::metadata(&lock_path).is_ok_and(|there| is_same(&there, &file)) {
+                let taken = WriteLock { path: lock_path, _file: file };
+                return if is_locked(path) { Err(in_use()) } else { Ok(Some(taken)) };
+            }
+        }
+    }
+}
+
+impl Drop for WriteLock {
+    fn drop(&mut self) {
+        // One that stays behind holds up nobody.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// The file that [`WriteLock`] holds for `path`.
+fn lock_of(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}.lock"))
+}
+
+/// Keeps other processes from writing to a file, until it is closed.
+fn lock(file: &File) -> io::Result<()> {
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => Err(in_use()),
+        // The file system has no locks: nobody has one either.
+        Ok(()) | Err(TryLockError::Error(_)) => Ok(()),
+    }
+}
+
+/// Whether another process holds the lock of the file at `path`.
+fn is_locked(path: &Path) -> bool {
+    let Ok(file) = File::open(path) else { return false };
+    matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
+}
+
+fn is_same(there: &fs::Metadata, file: &File) -> bool {
+    file.metadata().is_ok_and(|held| (held.dev(), held.ino()) == (there.dev(), there.ino()))
+}
+
+fn in_use() -> io::Error {
+    let why = "another process is writing to it";
+    io::Error::new(io::ErrorKind::ResourceBusy, why)
 }
 
 /// The name of a file of a run by its index, from 1: the first as it was given, then
@@ -59,7 +171,11 @@ pub fn create_next(path: &Path, index: u32) -> Option<(File, u32)> {
     for next in index + 1.. {
         let name = numbered(path, next);
         match File::options().write(true).create_new(true).mode(0o640).open(&name) {
-            Ok(file) => return Some((file, next)),
+            Ok(file) => {
+                // It is new: nobody else can have the lock.
+                let _ = lock(&file);
+                return Some((file, next));
+            }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => {
                 tracing::warn!("{}: {error}; the file before it goes on", name.display());
@@ -120,6 +236,45 @@ mod tests {
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         fs::remove_file(&path).unwrap();
         assert_eq!(mode & 0o777 & !0o640, 0, "{mode:o}");
+    }
+
+    #[test]
+    fn a_file_has_one_writer_whether_it_is_appended_to_or_replaced() {
+        let folder = std::env::temp_dir().join(format!("sonde-writers-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("k.jsonl");
+        let kind = |error: io::Error| error.kind();
+        let first = create(&path).unwrap();
+        (&first).write_all(b"one\n").unwrap();
+        let refused = [create(&path).unwrap_err(), WriteLock::take(&path).unwrap_err()].map(kind);
+        let kept = fs::read(&path).unwrap();
+        drop(first);
+        let taken = WriteLock::take(&path).unwrap();
+        save(&path, &json!({})).unwrap();
+        let replaced = [create(&path).unwrap_err(), WriteLock::take(&path).unwrap_err()].map(kind);
+        drop(taken);
+        // What a killed process leaves is no lock.
+        fs::write(lock_of(&path), "").unwrap();
+        let again = create(&path).is_ok();
+        let last = WriteLock::take(&path).unwrap();
+        drop(last);
+        let left = fs::read_dir(&folder).unwrap().count();
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(
+            (refused, replaced),
+            ([io::ErrorKind::ResourceBusy; 2], [io::ErrorKind::ResourceBusy; 2])
+        );
+        assert_eq!((kept, again, left), (b"one\n".to_vec(), true, 1));
+    }
+
+    #[test]
+    fn pipes_and_devices_are_shared_and_folders_are_no_files() {
+        let null = Path::new("/dev/null");
+        let both = (create(null).unwrap(), create(null).unwrap());
+        drop(both);
+        assert!(WriteLock::take(null).unwrap().is_none());
+        let folder = WriteLock::take(&std::env::temp_dir()).unwrap_err();
+        assert_eq!(folder.kind(), io::ErrorKind::IsADirectory);
     }
 
     #[test]

@@ -55,10 +55,6 @@ impl Store {
     /// A folder that holds another plan's run, or something else; a run that another
     /// process is adding to; anything that the file system refuses.
     pub fn open(folder: &Path, head: BenchRun) -> Result<(Store, BenchRun), RunError> {
-        Self::open_or_make(folder, head).map_err(RunError::settings)
-    }
-
-    fn open_or_make(folder: &Path, head: BenchRun) -> Result<(Store, BenchRun)> {
         fs::create_dir_all(folder).with_context(|| {
             format!("cannot make the folder {}; choose another with `out`", folder.display())
         })?;
@@ -67,20 +63,22 @@ impl Store {
         let run = if head_file.exists() {
             let before = read(folder)?;
             if before.config.plan_sha256 != head.config.plan_sha256 {
-                bail!(
+                return Err(RunError::settings(anyhow!(
                     "{} holds a run of another plan ('{}'); choose another folder with `out`, \
                      or remove this one",
                     folder.display(),
                     before.config.title
-                );
+                )));
             }
             before
         } else {
-            if fs::read_dir(folder)?.flatten().any(|e| !is_ours(&e.file_name())) {
-                bail!(
+            let there = fs::read_dir(folder)
+                .with_context(|| format!("cannot read {}", folder.display()))?;
+            if there.flatten().any(|e| !is_ours(&e.file_name())) {
+                return Err(RunError::settings(anyhow!(
                     "{} is not empty and holds no run; choose another folder with `out`",
                     folder.display()
-                );
+                )));
             }
             whole_file::save(&head_file, &head).with_context(|| {
                 format!(
@@ -119,6 +117,11 @@ impl Store {
     fn not_saved(&self, name: &str, source: io::Error) -> NotSaved {
         NotSaved { file: self.folder.join(name), source }
     }
+}
+
+/// The files of a run's folder.
+pub fn files(folder: &Path) -> [PathBuf; 3] {
+    [HEAD, TRIALS, MEASUREMENTS].map(|name| folder.join(name))
 }
 
 /// Reads a run's folder, finished or not.

@@ -7,7 +7,7 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use sonde_run::whole_file;
+use sonde_run::whole_file::{self, WriteLock};
 
 use crate::console;
 
@@ -23,24 +23,15 @@ pub fn save(path: &Path, run: &impl Serialize) -> io::Result<()> {
     whole_file::save(path, run)
 }
 
-/// Whether a run could be saved at `path`: to be asked before hours are spent on it. Nothing
-/// that is there is touched.
+/// The right to save a run at `path`, which is this process's until it is dropped: to be asked for
+/// before hours are spent on the run. Nothing that is there is touched.
 ///
 /// # Errors
-/// What saving would fail with.
-pub fn check(path: &Path) -> anyhow::Result<()> {
-    let tried = if path == Path::new("-") {
-        Ok(())
-    } else if fs::metadata(path).is_ok_and(|m| m.is_dir()) {
-        Err(io::ErrorKind::IsADirectory.into())
-    } else if fs::metadata(path).is_ok_and(|m| !m.is_file()) {
-        // Opening a pipe would wait for its reader.
-        Ok(())
-    } else {
-        let temporary = whole_file::beside(path);
-        whole_file::create(&temporary).and_then(|_| fs::remove_file(&temporary))
-    };
-    tried.with_context(|| format!("cannot write {}; choose another path", path.display()))
+/// What saving would fail with; another process writes to it.
+pub fn claim(path: Option<&Path>) -> anyhow::Result<Option<WriteLock>> {
+    let Some(path) = path.filter(|path| *path != Path::new("-")) else { return Ok(None) };
+    WriteLock::take(path)
+        .with_context(|| format!("cannot write {}; choose another path", path.display()))
 }
 
 /// Whether saving at `path` makes or replaces a file, and may so be done again and again.
@@ -87,14 +78,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_checked_without_a_trace() {
-        let folder = std::env::temp_dir().join(format!("sonde-run-check-{}", std::process::id()));
+    fn a_path_is_claimed_without_a_trace() {
+        let folder = std::env::temp_dir().join(format!("sonde-run-claim-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let old = folder.join("old.json");
         fs::write(&old, "old").unwrap();
-        let ok = [check(&folder.join("new.json")), check(&old), check(Path::new("/dev/full"))];
-        let text = check(Path::new("/nonexistent/run.json")).unwrap_err().to_string();
-        let (at_folder, left) = (check(&folder), fs::read_dir(&folder).unwrap().count());
+        let claim = |path: &Path| claim(Some(path)).map(drop);
+        let ok = [claim(&folder.join("new.json")), claim(&old), claim(Path::new("/dev/full"))];
+        let text = claim(Path::new("/nonexistent/run.json")).unwrap_err().to_string();
+        let (at_folder, left) = (claim(&folder), fs::read_dir(&folder).unwrap().count());
         let kept = fs::read(&old).unwrap();
         fs::remove_dir_all(&folder).unwrap();
         assert!(ok.iter().all(Result::is_ok), "{ok:?}");

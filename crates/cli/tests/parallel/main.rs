@@ -8,9 +8,11 @@ mod lab;
 mod load;
 mod messages;
 mod otg_cli;
+mod output_files;
 #[path = "../support/process.rs"]
 #[expect(dead_code, reason = "the exclusive tests use more of it")]
 mod process;
+mod refused_options;
 mod report_cli;
 mod rtt_cli;
 mod stalled_reader;

@@ -18,14 +18,14 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use sonde_meter::export::{
     Config, ExportInterface, ExportProtocol, ExportStats, Extra, Profile, TimeUnit,
 };
 use sonde_results::flow::FlowRecord;
 use sonde_results::flow_run::ExportTotal;
 
-use super::settings::{Export, ExportFormat, Field, Settings, TimeUnits};
+use super::settings::{Export, ExportFormat, Field, FlowFileFormat, Settings, TimeUnits};
 use crate::running::{RecordReceiver, Stop};
 
 /// One destination of flow records.
@@ -116,8 +116,8 @@ pub fn open(common: &Common<'_>) -> Result<(Outputs, RecordReceiver<Vec<FlowReco
 }
 
 fn file(path: &Path, common: &Common<'_>) -> Result<Box<dyn Output>> {
-    match path.extension().and_then(|e| e.to_str()) {
-        Some("ipfix") => {
+    match FlowFileFormat::of(path).map_err(anyhow::Error::msg)? {
+        FlowFileFormat::Ipfix => {
             let config = common.config(ExportProtocol::Ipfix, FILE_MESSAGE, false);
             Ok(Box::new(ipfix_file::IpfixFile::create(
                 path,
@@ -125,15 +125,11 @@ fn file(path: &Path, common: &Common<'_>) -> Result<Box<dyn Output>> {
                 common.settings.export.checksums,
             )?))
         }
-        Some("parquet") => {
+        FlowFileFormat::Parquet => {
             let every = Duration::from_nanos(common.settings.export.rotate.unsigned_abs());
             let limits = parquet_file::FileLimits { every, rows: PARQUET_ROWS };
             Ok(Box::new(parquet_file::ParquetFiles::create(path, common.tai_offset_s, limits)?))
         }
-        _ => Err(anyhow!(
-            "{}: its extension names no format; call it .ipfix or .parquet, or use `export.jsonl`",
-            path.display()
-        )),
     }
 }
 

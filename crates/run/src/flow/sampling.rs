@@ -77,6 +77,15 @@ impl fmt::Display for Sampling {
 }
 
 impl Sampling {
+    /// Whether it depends on a key.
+    pub fn has_key(self) -> bool {
+        match self {
+            Sampling::Flow(..) => true,
+            Sampling::Packet(by, ..) => by != HashFunction::Ipsx,
+            Sampling::Count(..) | Sampling::Random(..) | Sampling::Time(..) => false,
+        }
+    }
+
     /// As "1 of 100 packets, systematic".
     pub fn describe(self) -> String {
         match self {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use schemars::JsonSchema;
@@ -11,10 +11,12 @@ use sonde_results::choice;
 use sonde_results::units::{SECOND, parse_amount};
 use sonde_wire::prefix::Prefix;
 
-use super::collector_address::CollectorAddress;
+use super::collector_address::{CollectorAddress, CollectorTransport};
 use super::sampling::{IpProtocol, Sampling};
 use crate::change::{Change, restart};
+use crate::engine::twice;
 use crate::error::SettingsError;
+use crate::files::RunFiles;
 use crate::joins::Join;
 use crate::{duration, text};
 
@@ -259,7 +261,7 @@ impl Settings {
     /// # Errors
     /// A value out of its range, two that do not go together, no source.
     pub fn check(&self) -> Result<(), SettingsError> {
-        let Settings { input, metering, export, .. } = self;
+        let Settings { input, metering, selection, export, .. } = self;
         if self.sources.is_empty() {
             return Err(SettingsError::new("sources", "name an interface or a capture"));
         }
@@ -282,6 +284,11 @@ impl Settings {
                 return Err(SettingsError::new(key, "longer than zero"));
             }
         }
+        for (key, ns) in [("metering.idle", metering.idle), ("metering.active", metering.active)] {
+            if !FLOW_TIMEOUT.contains(&ns) {
+                return Err(SettingsError::new(key, "between 1ms and 12h"));
+            }
+        }
         parse_cache_size(&metering.flows.to_string())
             .map_err(|why| SettingsError::new("metering.flows", why))?;
         self.check_input()?;
@@ -297,7 +304,45 @@ impl Settings {
                 "a certificate and its key go together",
             ));
         }
-        Ok(())
+        if input.cpus.len() > usize::from(input.workers) {
+            let (cpus, workers) = (input.cpus.len(), input.workers);
+            let why = format!(
+                "{cpus} processors are more than `input.workers = {workers}`; name one for each"
+            );
+            return Err(SettingsError::new("input.cpus", why));
+        }
+        if selection.sample_key != 0 && !selection.sample.is_some_and(Sampling::has_key) {
+            return Err(SettingsError::new(
+                "selection.sample_key",
+                "it is for `selection.sample` by flow:, packet: or crc:; leave it out",
+            ));
+        }
+        let kinds: Vec<_> = metering.fields.iter().map(std::mem::discriminant).collect();
+        if let Some(kind) = twice(&kinds) {
+            let field =
+                metering.fields.iter().find(|field| std::mem::discriminant(*field) == *kind);
+            let name = field.map(Field::to_string).unwrap_or_default();
+            let name = name.split('=').next().unwrap_or_default();
+            let why = format!("{name} is given twice; give it once");
+            return Err(SettingsError::new("metering.fields", why));
+        }
+        for path in &export.write {
+            FlowFileFormat::of(path).map_err(|why| SettingsError::new("export.write", why))?;
+        }
+        export.check_effects()?;
+        self.files().check()
+    }
+
+    /// The files that it reads and writes.
+    pub fn files(&self) -> RunFiles<'_> {
+        let Export { write, jsonl, tls_ca, tls_cert, tls_key, .. } = &self.export;
+        RunFiles::default()
+            .writes("export.write", write)
+            .writes("export.jsonl", jsonl)
+            .reads("sources", &self.sources)
+            .reads("export.tls_ca", tls_ca)
+            .reads("export.tls_cert", tls_cert)
+            .reads("export.tls_key", tls_key)
     }
 
     /// What an engine cannot hand up, or must not take.
@@ -336,6 +381,111 @@ impl Settings {
                      nothing from the host",
             )),
             _ => Ok(()),
+        }
+    }
+}
+
+impl Export {
+    /// Whether what is set has a destination that it is for.
+    fn check_effects(&self) -> Result<(), SettingsError> {
+        if let Some(collector) = twice(&self.export) {
+            let why = format!("{collector} is given twice, and would get each record twice");
+            return Err(SettingsError::new("export.export", why));
+        }
+        let over = |wanted: &[CollectorTransport]| {
+            self.export.iter().any(|collector| wanted.contains(&collector.transport))
+        };
+        let file = |wanted| self.write.iter().any(|path| FlowFileFormat::of(path) == Ok(wanted));
+        let (udp, tls) = (over(&[CollectorTransport::Udp]), over(&[CollectorTransport::Tls]));
+        let streams = over(&[CollectorTransport::Tcp, CollectorTransport::Tls]);
+        let collectors = !self.export.is_empty();
+        let messages = collectors || file(FlowFileFormat::Ipfix);
+        let ipfix = collectors && self.format == ExportFormat::Ipfix || file(FlowFileFormat::Ipfix);
+        let usual = Export::default();
+        let to_collector = "a collector (`export.export`)";
+        let to_ipfix = "IPFIX: a collector (`export.export`), or a file (`export.write`) .ipfix";
+        for (key, is_set, serves, needs) in [
+            (
+                "rotate",
+                self.rotate != usual.rotate,
+                file(FlowFileFormat::Parquet),
+                "a file \
+              (`export.write`) .parquet",
+            ),
+            (
+                "checksums",
+                self.checksums,
+                file(FlowFileFormat::Ipfix),
+                "a file (`export.write`) \
+              .ipfix",
+            ),
+            ("format", self.format != usual.format, collectors, to_collector),
+            ("biflow", self.biflow, ipfix, to_ipfix),
+            ("times", self.times != usual.times, ipfix, to_ipfix),
+            ("domain", self.domain != usual.domain, messages, to_ipfix),
+            (
+                "template_every",
+                self.template_every != usual.template_every,
+                udp,
+                "a collector \
+              (`export.export`) udp://",
+            ),
+            (
+                "udp_rate",
+                self.udp_rate != usual.udp_rate,
+                udp,
+                "a collector (`export.export`) \
+              udp://",
+            ),
+            (
+                "spool",
+                self.spool.is_some(),
+                streams,
+                "a collector (`export.export`) tcp:// or \
+              tls://",
+            ),
+            (
+                "spool_max",
+                self.spool_max != usual.spool_max,
+                self.spool.is_some(),
+                "a folder \
+              (`export.spool`)",
+            ),
+            ("tls_ca", self.tls_ca.is_some(), tls, "a collector (`export.export`) tls://"),
+            ("tls_cert", self.tls_cert.is_some(), tls, "a collector (`export.export`) tls://"),
+        ] {
+            if is_set && !serves {
+                let why = format!("it is for {needs}, and there is none; leave it out");
+                return Err(SettingsError::new(&format!("export.{key}"), why));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a file of flow records holds, by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlowFileFormat {
+    /// `.ipfix`, RFC 5655.
+    Ipfix,
+    /// `.parquet`
+    Parquet,
+}
+
+impl FlowFileFormat {
+    /// That of the file at `path`.
+    ///
+    /// # Errors
+    /// Its extension names none.
+    pub fn of(path: &Path) -> Result<FlowFileFormat, String> {
+        match path.extension().and_then(|extension| extension.to_str()) {
+            Some("ipfix") => Ok(FlowFileFormat::Ipfix),
+            Some("parquet") => Ok(FlowFileFormat::Parquet),
+            _ => Err(format!(
+                "the extension of {} names no format; call it .ipfix or .parquet, or use \
+                 `export.jsonl`",
+                path.display()
+            )),
         }
     }
 }
@@ -401,6 +551,8 @@ pub fn parse_cache_size(text: &str) -> Result<u32, String> {
     text::flows(text, parse_amount(text)?, CACHE_SIZE)
 }
 
+/// Time-outs of flows, ns.
+const FLOW_TIMEOUT: RangeInclusive<i64> = 1_000_000..=12 * 3_600 * SECOND;
 /// Threads beyond are a mistake.
 const MOST_WORKERS: u16 = 64;
 /// Less has no room for the headers.
@@ -441,7 +593,67 @@ mod tests {
             assert!(wrong.message.starts_with(&format!("{key}: ")), "{wrong}");
             assert_eq!(wrong.key.as_deref(), Some(key));
         }
+        let name = wrong(|s| s.export.write = vec!["flows.csv".into()]);
+        assert!(name.starts_with("export.write: ") && name.contains("flows.csv"), "{name}");
+        for change in [(|s| s.metering.idle = 1) as fn(&mut Settings), |s| {
+            s.metering.active = 12 * 3_600 * SECOND + 1
+        }] {
+            assert!(wrong(change).ends_with("between 1ms and 12h"));
+        }
+        let cpus = wrong(|s| s.input.cpus = vec![0, 1]);
+        assert!(cpus.starts_with("input.cpus: ") && cpus.contains("`input.workers = 1`"), "{cpus}");
+        let fields = wrong(|s| s.metering.fields = vec![Field::Packets(3), Field::Packets(5)]);
+        assert_eq!(fields, "metering.fields: packets is given twice; give it once");
+        let key = wrong(|s| {
+            (s.selection.sample_key, s.selection.sample) = (5, Some("1/8".parse().unwrap()));
+        });
+        assert!(key.starts_with("selection.sample_key: "), "{key}");
         let both = wrong(|s| (s.metering.uniflow, s.export.biflow) = (true, true));
         assert!(both.starts_with("export.biflow: "), "{both}");
+    }
+
+    #[test]
+    fn what_has_no_destination_to_serve_is_refused() {
+        let at = |url: &str| vec![url.parse::<CollectorAddress>().unwrap()];
+        let file = |name: &str| Export { write: vec![name.into()], ..Export::default() };
+        let to = |url: &str| Export { export: at(url), ..Export::default() };
+        type Change = fn(&mut Export);
+        let cases: [(&str, Change, Export, Export); 12] = [
+            ("rotate", |e| e.rotate = SECOND, file("a.parquet"), file("a.ipfix")),
+            ("checksums", |e| e.checksums = true, file("a.ipfix"), file("a.parquet")),
+            ("format", |e| e.format = ExportFormat::Netflow9, to("udp://a"), file("a.ipfix")),
+            ("biflow", |e| e.biflow = true, file("a.ipfix"), file("a.parquet")),
+            ("times", |e| e.times = TimeUnits::Ns, to("tcp://a"), Export::default()),
+            ("domain", |e| e.domain = 7, to("tcp://a"), file("a.parquet")),
+            ("template_every", |e| e.template_every = SECOND, to("udp://a"), to("tcp://a")),
+            ("udp_rate", |e| e.udp_rate = 7, to("udp://a"), to("sctp://a")),
+            ("spool", |e| e.spool = Some("s".into()), to("tls://a"), to("udp://a")),
+            (
+                "spool_max",
+                |e| e.spool_max = 7,
+                Export { spool: Some("s".into()), ..to("tcp://a") },
+                to("tcp://a"),
+            ),
+            ("tls_ca", |e| e.tls_ca = Some("c".into()), to("tls://a"), to("tcp://a")),
+            (
+                "tls_cert",
+                |e| (e.tls_cert, e.tls_key) = (Some("c".into()), Some("k".into())),
+                to("tls://a"),
+                to("tcp://a"),
+            ),
+        ];
+        for (key, change, serves, not) in cases {
+            for (mut export, good) in [(serves, true), (not, false)] {
+                change(&mut export);
+                let settings =
+                    Settings { sources: vec!["eth0".into()], export, ..Settings::default() };
+                let wrong = settings.check().err().map(|wrong| wrong.message);
+                assert_eq!(wrong.is_none(), good, "{key}: {wrong:?}");
+                assert!(wrong.is_none_or(|w| w.starts_with(&format!("export.{key}: "))), "{key}");
+            }
+        }
+        let twice =
+            Export { export: [at("udp://a"), at("udp://a:4739")].concat(), ..Export::default() };
+        assert!(twice.check_effects().unwrap_err().message.contains("given twice"));
     }
 }

@@ -5,15 +5,14 @@ use std::thread;
 use anyhow::Result;
 use sonde_meter::flow::{Config, FlowCache, features};
 use sonde_results::flow_run::FlowRunConfig;
-use sonde_sys::schedule::pin_to_cpu;
 use sonde_wire::feature::Keys;
 
 use super::meter::Meter;
 use super::selection;
 use super::settings::{Field, Settings, TunnelKeys};
 use super::shard::Shard;
-use crate::error::{RunError, SettingsError};
-use crate::thread::{join_scoped, spawn_scoped};
+use crate::error::RunError;
+use crate::thread::{join_scoped, pin, spawn_scoped};
 
 /// The meter of one of as many threads as there are workers. `secret` seeds the cache's hash,
 /// and random sampling. `shard` says which packets are this thread's, and `points` which
@@ -55,17 +54,14 @@ pub fn meter_at(
     shard: Shard,
     points: &[u8],
 ) -> Result<Meter, RunError> {
-    let make = || -> Result<Meter, SettingsError> {
+    let make = || -> Result<Meter, RunError> {
         if let Some(&cpu) = settings.input.cpus.get(worker) {
-            pin_to_cpu(cpu).map_err(|error| {
-                let why = format!("cannot run on processor {cpu}; 'lscpu -e' lists them: {error}");
-                SettingsError::of("input.cpus", format!("`input.cpus`: {why}"))
-            })?;
+            pin("input.cpus", cpu)?;
         }
-        Ok(meter(settings, secret, shard, points.to_vec())?)
+        meter(settings, secret, shard, points.to_vec()).map_err(RunError::settings)
     };
     let made = thread::scope(|scope| join_scoped(spawn_scoped(scope, "sonde-meter", make)));
-    Ok(made.map_err(anyhow::Error::from)??)
+    made.map_err(anyhow::Error::from)?
 }
 
 /// Which IP header gives a flow's key.

@@ -12,10 +12,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 pub use sonde_meter::stamp::{ReflectorKind, Schedule};
 use sonde_results::choice;
-use sonde_results::units::{SECOND, parse_amount, parse_duration};
+use sonde_results::units::{SECOND, format_dscp, format_duration, parse_amount, parse_duration};
 
 use crate::change::Change;
-use crate::engine::{Engine, EngineSettings};
+use crate::engine::{Engine, EngineSettings, twice};
 use crate::error::{FileLine, SettingsError};
 use crate::{duration, text};
 
@@ -223,6 +223,8 @@ impl Settings {
         for target in &self.targets {
             target.stream.check().map_err(|why| why.within(format!("target {}", target.host)))?;
         }
+        self.engine.check()?;
+        self.check_together()?;
         if self.fragment && self.engine.engine != Engine::Socket {
             return Err(SettingsError::new(
                 "fragment",
@@ -236,6 +238,58 @@ impl Settings {
     }
 }
 
+impl Settings {
+    /// What holds for a target only once all its settings are known.
+    fn check_together(&self) -> Result<(), SettingsError> {
+        let run = self.run.clone().resolve();
+        let resolved = self.resolved();
+        for (target, stream) in &resolved {
+            if run.record_interval / stream.interval > MOST_PROBES {
+                let why = format!(
+                    "{} makes more than 2 billion probes in `run.record_interval = {}`, which \
+                     cannot be counted; use a longer one, or shorter records",
+                    format_duration(stream.interval),
+                    format_duration(run.record_interval)
+                );
+                let wrong = SettingsError::new("stream.interval", why);
+                return Err(wrong.at(target.0.at.as_ref()));
+            }
+        }
+        // What is said to all targets has to serve one of them, and what is said to one, that one.
+        for (key, needed, of, serves) in FLOW_OPTIONS {
+            let why = || SettingsError::new(key, needed);
+            let own = resolved.iter().find(|(t, s)| of(&t.0.stream) && !serves(s));
+            if let Some((target, _)) = own {
+                let wrong = why().within(format!("target {}", target.0.host));
+                return Err(wrong.at(target.0.at.as_ref()));
+            }
+            if of(&self.stream) && !resolved.iter().any(|(_, s)| serves(s)) {
+                return Err(why());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Settings whose effect depends on `flows`: the key, what it needs, whether it is given, whether
+/// it has an effect.
+type FlowOption =
+    (&'static str, &'static str, fn(&StreamOptions) -> bool, fn(&StreamSettings) -> bool);
+const FLOW_OPTIONS: [FlowOption; 2] = [
+    (
+        "stream.flow_ports",
+        "it has no effect without `stream.flows` of 2 or more; leave it out, or use `stream.port`",
+        |s| s.flow_ports.is_some(),
+        |s| s.flows > 1,
+    ),
+    (
+        "stream.source_port",
+        "it has no effect with `stream.flows`, whose source ports are random; leave one out",
+        |s| s.source_port.is_some(),
+        |s| s.flows == 1,
+    ),
+];
+
 impl StreamOptions {
     fn check(&self) -> Result<(), SettingsError> {
         bounded("interval", self.interval, INTERVAL)?;
@@ -248,6 +302,10 @@ impl StreamOptions {
         let dscp = self.dscp.as_deref();
         if dscp.is_some_and(<[u8]>::is_empty) {
             return Err(SettingsError::new("dscp", "the list is empty; leave it out instead"));
+        }
+        if let Some(dscp) = twice(dscp.unwrap_or_default()) {
+            let why = format!("{} is given twice; give it once", format_dscp(*dscp));
+            return Err(SettingsError::new("dscp", why));
         }
         dscp.unwrap_or_default().iter().try_for_each(|&dscp| bounded("dscp", Some(dscp), 0..=63))
     }
@@ -439,6 +497,8 @@ const INTERVAL: RangeInclusive<i64> = 1..=366 * 24 * 3600 * SECOND;
 const TIMEOUT: RangeInclusive<i64> = 1_000_000..=60 * SECOND;
 /// Length of a record, ns.
 const RECORD_INTERVAL: RangeInclusive<i64> = SECOND / 10..=86_400 * SECOND;
+/// Probes of a stream in one record: what the sender's counters hold.
+const MOST_PROBES: i64 = (u32::MAX / 2) as i64;
 /// Streams of one destination and DSCP.
 const MOST_FLOWS: u16 = 4_096;
 /// The shortest IPv4 packet that carries 44 octets of STAMP (RFC 8762, section 4.2.1).
@@ -521,9 +581,50 @@ mod tests {
         for (interval, good) in [(0, false), (1, true), (longest, true), (longest + 1, false)] {
             let stream = StreamOptions { interval: Some(interval), ..Default::default() };
             let targets = vec![TargetEntry::of("a")];
-            let checked = Settings { targets, stream, ..Default::default() }.check();
+            // What a record has of probes is bounded, too.
+            let run = RunOptions { record_interval: Some(SECOND), ..Default::default() };
+            let checked = Settings { targets, stream, run, ..Default::default() }.check();
             assert_eq!(checked.is_ok(), good, "{interval}: {checked:?}");
         }
+    }
+
+    #[test]
+    fn what_has_no_effect_or_cannot_be_counted_is_refused() {
+        let two = |stream: StreamOptions, second: StreamOptions| {
+            let mut targets = vec![TargetEntry::of("a"), TargetEntry::of("b")];
+            targets[1].stream = second;
+            let checked = Settings { targets, stream, ..Default::default() }.check();
+            checked.err().map_or(String::new(), |wrong| wrong.message)
+        };
+        let none = StreamOptions::default;
+        let ports = || Some(PortRange { low: 5, high: 9 });
+        let (flow_ports, flows) = (
+            StreamOptions { flow_ports: ports(), ..none() },
+            StreamOptions { flows: Some(2), ..none() },
+        );
+        let wrong = two(flow_ports.clone(), none());
+        assert!(
+            wrong.starts_with("stream.flow_ports: ") && wrong.contains("`stream.flows`"),
+            "{wrong}"
+        );
+        assert_eq!(two(flow_ports.clone(), flows.clone()), "");
+        let wrong = two(none(), flow_ports.clone());
+        assert!(wrong.starts_with("target b: stream.flow_ports: "), "{wrong}");
+        assert_eq!(two(flows.clone(), flow_ports), "");
+        let source_port = StreamOptions { source_port: Some(5_000), ..none() };
+        assert_eq!(two(source_port.clone(), flows.clone()), "");
+        let wrong = two(flows, source_port);
+        assert!(
+            wrong.contains("stream.source_port: it has no effect with `stream.flows`"),
+            "{wrong}"
+        );
+        let wrong = two(StreamOptions { dscp: Some(vec![46, 0, 46]), ..none() }, none());
+        assert_eq!(wrong, "dscp: EF is given twice; give it once");
+        let wrong = two(StreamOptions { interval: Some(1), ..none() }, none());
+        assert!(
+            wrong.starts_with("stream.interval: 1ns") && wrong.contains("record_interval = 10s"),
+            "{wrong}"
+        );
     }
 
     #[test]

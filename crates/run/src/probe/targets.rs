@@ -13,7 +13,7 @@ use super::names;
 use super::settings::{
     DEFAULT_SOURCE_PORT, Family, LEAST_IPV4, LEAST_IPV6, StreamOptions, StreamSettings, TargetEntry,
 };
-use crate::error::SettingsError;
+use crate::error::{RunError, SettingsError};
 
 /// One destination address and what to do with it.
 #[derive(Clone, Debug, PartialEq)]
@@ -99,6 +99,21 @@ pub fn expand(
             }
             _ => addresses(host, entry.first, family).map_err(unknown)?,
         };
+        let hosts = match settings.source {
+            None => hosts,
+            Some(source) => {
+                let fits = |address: &IpAddr| address.is_ipv4() == source.is_ipv4();
+                // A name may have an address of either family; what is an address, or many, is
+                // of one.
+                let (fit, others): (Vec<_>, Vec<_>) = hosts.into_iter().partition(fits);
+                match others.first() {
+                    Some(&address) if fit.is_empty() || !looked_up => {
+                        return Err(wrong("stream.source", other_family(source, address)));
+                    }
+                    _ => fit,
+                }
+            }
+        };
         // Of a name one address is measured, unless all are asked for.
         let (hosts, others) = match looked_up && !every {
             true => (hosts[..1].to_vec(), hosts[1..].to_vec()),
@@ -155,7 +170,7 @@ pub fn plan<E: Display>(
     busy: &HashSet<u16>,
     used: &HashMap<IpAddr, HashSet<u16>>,
     mut route: impl FnMut(usize) -> Result<(IpAddr, u16), E>,
-) -> anyhow::Result<StreamPlan> {
+) -> Result<StreamPlan, RunError> {
     let mut plan = StreamPlan::default();
     let random_ports = shuffled_ports(seed);
     let mut random = fastrand::Rng::with_seed(seed ^ 0x5eed_f10e);
@@ -165,11 +180,8 @@ pub fn plan<E: Display>(
         let (routed, next_hop) = route(index).map_err(|e| anyhow!("{}: {e}", target.name))?;
         let source = settings.source.unwrap_or(routed);
         if source.is_ipv4() != target.address.is_ipv4() {
-            bail!(
-                "{}: source {source} and destination {} are of different families; give a `stream.source` of the target's",
-                target.name,
-                target.address
-            );
+            let why = other_family(source, target.address);
+            return Err(SettingsError::of("stream.source", why).within(&target.name).into());
         }
         let least = if target.address.is_ipv4() { LEAST_IPV4 } else { LEAST_IPV6 };
         let ports = taken.entry(target.address).or_insert_with(|| Taken {
@@ -187,19 +199,25 @@ pub fn plan<E: Display>(
                     ports.next_from(base, busy)
                 }
                 .ok_or_else(|| {
-                    anyhow!(
-                        "{}: no source port is left; ask for fewer `stream.flows` or a lower `stream.source_port`",
-                        target.name
-                    )
+                    let why = "no source port is left; ask for fewer `stream.flows` or a lower \
+                               `stream.source_port`";
+                    // What others of this host leave is another matter than what there is.
+                    match busy.is_empty() {
+                        true => {
+                            let key = "stream.source_port";
+                            SettingsError::of(key, why).within(&target.name).into()
+                        }
+                        false => RunError::Host(anyhow!("{}: {why}", target.name)),
+                    }
                 })?;
                 let port = match settings.flow_ports {
                     Some(range) if settings.flows > 1 => random.u16(range.low..=range.high),
                     _ => settings.port,
                 };
-                ensure!(
-                    plan.streams.len() < MOST_STREAMS,
-                    "more than {MOST_STREAMS} streams; split the run"
-                );
+                if plan.streams.len() >= MOST_STREAMS {
+                    let why = format!("more than {MOST_STREAMS} streams; split the run");
+                    return Err(SettingsError::of("target", why).into());
+                }
                 let stream = StreamSpec {
                     source: SocketAddr::new(source, source_port),
                     destination: SocketAddr::new(target.address, port),
@@ -230,6 +248,13 @@ pub fn plan<E: Display>(
     }
     spread(&mut plan.streams);
     Ok(plan)
+}
+
+fn other_family(source: IpAddr, address: IpAddr) -> String {
+    format!(
+        "source {source} and destination {address} are of different families; give a \
+         `stream.source` of the target's"
+    )
 }
 
 /// Sets the phases. The streams of one period divide it evenly. Neighbours in the list

@@ -3,11 +3,13 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::Context as _;
 use sonde_results::{Interval, Run, StreamInfo, ToUtc as _};
 
 use super::csv::CsvRows;
 use super::jsonl::ProbeJsonLines;
+use crate::error::RunError;
+use crate::files::RunFiles;
 use crate::running::Context;
 use crate::sink::Sink;
 
@@ -18,6 +20,13 @@ pub struct WriterSettings {
     pub jsonl: Option<PathBuf>,
     /// File of CSV; `None`: none.
     pub csv: Option<PathBuf>,
+}
+
+impl WriterSettings {
+    /// The files that are written.
+    pub fn files(&self) -> RunFiles<'_> {
+        RunFiles::default().writes("jsonl", &self.jsonl).writes("csv", &self.csv)
+    }
 }
 
 /// JSON Lines and CSV, as asked for.
@@ -32,19 +41,15 @@ impl Writers {
     /// Opens the files and writes what comes before the first record.
     ///
     /// # Errors
-    /// Two of them are `-`; a file that cannot be made.
+    /// Both are one file; a file that cannot be made.
     pub fn open(
         settings: &WriterSettings,
         run: &Run,
         streams: &[StreamInfo],
         context: &Context,
-    ) -> Result<Self> {
+    ) -> Result<Self, RunError> {
+        settings.files().check()?;
         let WriterSettings { jsonl, csv } = settings;
-        if [jsonl, csv].into_iter().flatten().filter(|path| path.as_os_str() == "-").count() > 1 {
-            bail!(
-                "only one of JSON Lines and CSV can go to standard output; name a file for the other"
-            );
-        }
         let sink = |path: &PathBuf| {
             Sink::create(path, context.stdout)
                 .with_context(|| format!("cannot write {}; choose another path", path.display()))

@@ -10,7 +10,7 @@ use sonde_results::units::{SECOND, parse_positive_duration, parse_rate};
 use sonde_wire::prefix::Prefix;
 
 use crate::change::{Change, restart};
-use crate::engine::{Engine, EngineSettings};
+use crate::engine::{Engine, EngineSettings, XdpMode, twice};
 use crate::error::SettingsError;
 use crate::{duration, text};
 
@@ -87,6 +87,15 @@ impl Settings {
         if self.port.is_empty() || self.port.contains(&0) {
             return Err(SettingsError::new("port", "name at least one, 1..65535"));
         }
+        if let Some(port) = twice(&self.port) {
+            return Err(SettingsError::new("port", format!("{port} is given twice; give it once")));
+        }
+        if let Some(bind) = twice(&self.bind) {
+            return Err(SettingsError::new("bind", format!("{bind} is given twice; give it once")));
+        }
+        // The kernel's program is attached in this mode, too.
+        let xdp_mode = if self.kernel { XdpMode::Auto } else { self.engine.xdp_mode };
+        EngineSettings { xdp_mode, ..self.engine.clone() }.check()?;
         if !(1..=MOST_SESSIONS).contains(&self.max_sessions) {
             return Err(SettingsError::new("max_sessions", format!("1..{MOST_SESSIONS}")));
         }
@@ -237,3 +246,31 @@ pub fn parse_session_timeout(text: &str) -> Result<i64, String> {
 
 /// What a table of sessions can have at most.
 pub const MOST_SESSIONS: u32 = 4_194_304;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_given_twice_or_has_no_effect_is_refused() {
+        let wrong = |change: fn(&mut Settings)| {
+            let mut settings = Settings::default();
+            change(&mut settings);
+            settings.check().err().map_or(String::new(), |wrong| wrong.message)
+        };
+        assert_eq!(wrong(|_| {}), "");
+        assert_eq!(
+            wrong(|s| s.port = vec![862, 8_620, 862]),
+            "port: 862 is given twice; give it once"
+        );
+        let bind = wrong(|s| s.bind = vec!["192.0.2.1".parse().unwrap(); 2]);
+        assert_eq!(bind, "bind: 192.0.2.1 is given twice; give it once");
+        let mode = |s: &mut Settings| s.engine.xdp_mode = XdpMode::Copy;
+        assert!(wrong(mode).starts_with("engine.xdp_mode: "));
+        let of_kernel = |s: &mut Settings| {
+            (s.kernel, s.engine.iface, s.engine.xdp_mode) =
+                (true, Some("eth0".into()), XdpMode::Copy);
+        };
+        assert_eq!(wrong(of_kernel), "");
+    }
+}

@@ -20,9 +20,10 @@ use sonde_wire::prefix::Prefix;
 use super::about::GroupOf;
 use crate::change::{Change, restart};
 use crate::error::SettingsError;
+use crate::files::RunFiles;
 use crate::joins::Join;
 use crate::secrets::secrets;
-use crate::{duration, text};
+use crate::{duration, text, text_file};
 
 /// Settings of passive round-trip times.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -177,6 +178,13 @@ impl Settings {
     }
 }
 
+impl Settings {
+    /// The files that it reads.
+    pub fn files(&self) -> RunFiles<'_> {
+        RunFiles::default().reads("sources", &self.sources).reads("prefixes", &self.prefixes)
+    }
+}
+
 choice! {
     /// The hook of the kernel's programs.
     pub enum Hook {
@@ -321,7 +329,7 @@ fn prefixes(path: &Path) -> Result<PrefixTable, SettingsError> {
         line,
         ..SettingsError::of("prefixes", why)
     };
-    let text = std::fs::read_to_string(path)
+    let text = text_file::read(path)
         .map_err(|e| wrong(None, format!("cannot read the prefixes in {file}: {e}")))?;
     let table = PrefixTable::parse(&text)
         .map_err(|e| wrong(Some(e.line), format!("in the file {file}: {e}")))?;
@@ -420,6 +428,8 @@ mod tests {
         let path = std::env::temp_dir().join(format!("sonde-prefixes-{}", std::process::id()));
         std::fs::write(&path, "192.0.2.0/24\n10.0.0.1/8\n").unwrap();
         let wrong = by(&path);
+        std::fs::write(&path, "\u{feff}192.0.2.0/24\n").unwrap();
+        assert_eq!(by(&path).unwrap().prefixes.prefix_of("192.0.2.9".parse().unwrap()).1, 24);
         std::fs::write(&path, "# none\n").unwrap();
         let empty = by(&path);
         std::fs::remove_file(&path).unwrap();

@@ -1,7 +1,6 @@
 //! A capture file written a megabyte at a time.
 
-use std::fs::File;
-use std::io::Write as _;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
@@ -9,11 +8,14 @@ use sonde_wire::capture::LINKTYPE_ETHERNET;
 use sonde_wire::pcap::{MAX_CAPTURED_LEN, RECORD_HEADER_LEN, file_header, record_header};
 
 use super::settings::Resolution;
+use crate::whole_file;
 
 /// A file that is being written: frames are made where they are written from.
 pub(super) struct PcapFile {
     path: PathBuf,
-    file: File,
+    out: Box<dyn Write + Send>,
+    /// The reader of a pipe has gone.
+    unread: bool,
     buffer: Vec<u8>,
     used: usize,
     /// Octets of the longest frame.
@@ -22,11 +24,15 @@ pub(super) struct PcapFile {
 }
 
 impl PcapFile {
-    /// With its header; `longest`: the longest frame to come.
-    pub fn create(path: &Path, resolution: Resolution, longest: usize) -> Result<Self> {
-        let file = File::create(path).with_context(|| {
-            format!("cannot create {}; check its folder with 'ls -ld'", path.display())
-        })?;
+    /// With its header; `longest`: the longest frame to come. `-` is what `stdout` opens.
+    pub fn create(
+        path: &Path,
+        stdout: Option<fn() -> Box<dyn Write + Send>>,
+        resolution: Resolution,
+        longest: usize,
+    ) -> Result<Self> {
+        let out = whole_file::writer(path, stdout)
+            .with_context(|| format!("cannot write {}; choose another path", path.display()))?;
         let mut header = file_header(LINKTYPE_ETHERNET, MAX_CAPTURED_LEN);
         if resolution == Resolution::Us {
             header[..4].copy_from_slice(&MAGIC_MICROS.to_le_bytes());
@@ -34,7 +40,8 @@ impl PcapFile {
         let mut buffer = vec![0; BUFFER];
         buffer[..header.len()].copy_from_slice(&header);
         let used = header.len();
-        Ok(PcapFile { path: path.to_owned(), file, buffer, used, longest, resolution })
+        let path = path.to_owned();
+        Ok(PcapFile { path, out, unread: false, buffer, used, longest, resolution })
     }
 
     /// Room for the next frame.
@@ -66,12 +73,22 @@ impl PcapFile {
         self.write_out()
     }
 
+    /// Whether nobody reads the packets any more.
+    pub fn is_unread(&self) -> bool {
+        self.unread
+    }
+
     fn write_out(&mut self) -> Result<()> {
-        self.file.write_all(&self.buffer[..self.used]).with_context(|| {
-            format!("cannot write {}; is there space left?", self.path.display())
-        })?;
+        let written = match self.out.write_all(&self.buffer[..self.used]) {
+            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => {
+                self.unread = true;
+                Ok(())
+            }
+            written => written,
+        };
         self.used = 0;
-        Ok(())
+        written
+            .with_context(|| format!("cannot write {}; is there space left?", self.path.display()))
     }
 }
 

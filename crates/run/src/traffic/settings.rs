@@ -13,6 +13,7 @@ use sonde_results::choice;
 
 use crate::change::{Change, restart};
 use crate::error::SettingsError;
+use crate::files::RunFiles;
 use crate::flow::settings::TunnelKeys;
 use crate::{duration, text};
 
@@ -20,7 +21,7 @@ use crate::{duration, text};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// A capture file to write.
+    /// A capture file to write; `-` is standard output.
     pub out: Option<PathBuf>,
     /// The interface to send on.
     pub iface: Option<String>,
@@ -28,7 +29,7 @@ pub struct Settings {
     #[serde(with = "text")]
     #[schemars(with = "String")]
     pub engine: Engine,
-    /// A CSV file of the truth about every flow.
+    /// A CSV file of the truth about every flow; `-` is standard output.
     pub truth: Option<PathBuf>,
     /// Columns of the truth file.
     pub truth_form: TruthForm,
@@ -152,6 +153,25 @@ impl Settings {
                         198.18.0.0/15 and 2001:2::/48, which belong to nobody",
             ));
         }
+        let (file, port) = (self.out.is_some(), self.iface.is_some());
+        for (key, is_set, other) in [
+            ("engine", file && self.engine != Engine::AfPacket, "`iface`, not for `out`"),
+            ("resolution", port && self.resolution != Resolution::Ns, "`out`, not for `iface`"),
+            (
+                "truth_form",
+                self.truth.is_none() && self.truth_form != TruthForm::Full,
+                "`truth`, and there is none",
+            ),
+            (
+                "keys",
+                self.truth.is_none() && self.keys != TunnelKeys::Outer,
+                "`truth`, and there is none",
+            ),
+        ] {
+            if is_set {
+                return Err(SettingsError::new(key, format!("it is for {other}; leave it out")));
+            }
+        }
         let beside = [
             ("new_flows", self.new_flows.is_some()),
             ("total_flows", self.total_flows.is_some()),
@@ -162,7 +182,13 @@ impl Settings {
             return Err(SettingsError::new(key, "`round_robin` is without; leave one out"));
         }
         self.length().map_err(|why| SettingsError::new("length", why))?;
-        self.config().check().map_err(wrong_config)
+        self.config().check().map_err(wrong_config)?;
+        self.files().check()
+    }
+
+    /// The files that are written.
+    pub fn files(&self) -> RunFiles<'_> {
+        RunFiles::default().writes("out", &self.out).writes("truth", &self.truth)
     }
 
     /// The mean count of packets of a flow, if `new_flows` sets it.
@@ -289,6 +315,14 @@ mod tests {
         assert!(wrong(|s| s.iface = Some("eth0".into())).starts_with("out: "));
         assert!(wrong(|s| s.duration = Some(0)).starts_with("duration: "));
         assert!(wrong(|s| s.new_flows = Some(0)).starts_with("new_flows: "));
+        assert!(wrong(|s| s.engine = Engine::AfXdp).starts_with("engine: it is for `iface`"));
+        assert!(wrong(|s| s.keys = TunnelKeys::Inner).starts_with("keys: it is for `truth`"));
+        assert!(wrong(|s| s.truth_form = TruthForm::Biflow).starts_with("truth_form: "));
+        let us = |s: &mut Settings| {
+            (s.iface, s.out, s.resolution) = (Some("eth0".into()), None, Resolution::Us);
+        };
+        assert!(wrong(us).starts_with("resolution: it is for `out`"));
+        assert!(wrong(|s| s.truth = Some("t.pcap".into())).contains("`out`, too"));
         assert!(wrong(|s| s.ipv6 = 2.0).starts_with("ipv6: "));
         assert!(wrong(|s| s.rate = 0).contains("rate"));
         let on_a_link = |s: &mut Settings| {

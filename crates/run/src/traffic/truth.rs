@@ -1,7 +1,6 @@
 //! The truth about flows as CSV, in the columns of CESNET's FlowTest. So its analyzer can
 //! judge what was made here, and `sonde flow verify` what FlowTest made.
 
-use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -10,10 +9,11 @@ use anyhow::{Context as _, Result};
 use sonde_meter::traffic::{FlowSideTruth, FlowTruth, TrafficApp, write_name};
 
 use super::settings::TruthForm;
+use crate::whole_file;
 
 /// A file of flows, or a mere count of them.
 pub(super) struct TruthFile {
-    out: Option<(BufWriter<File>, PathBuf)>,
+    out: Option<(BufWriter<Box<dyn Write + Send>>, PathBuf)>,
     form: TruthForm,
     line: Vec<u8>,
     flows: u64,
@@ -22,12 +22,15 @@ pub(super) struct TruthFile {
 }
 
 impl TruthFile {
-    /// With its header, if there is a path.
-    pub fn create(path: Option<&Path>, form: TruthForm) -> Result<Self> {
+    /// With its header, if there is a path; `-` is what `stdout` opens.
+    pub fn create(
+        path: Option<&Path>,
+        stdout: Option<fn() -> Box<dyn Write + Send>>,
+        form: TruthForm,
+    ) -> Result<Self> {
         let open = |path: &Path| -> Result<_> {
-            let file = File::create(path).with_context(|| {
-                format!("cannot create {}; check its folder with 'ls -ld'", path.display())
-            })?;
+            let file = whole_file::writer(path, stdout)
+                .with_context(|| format!("cannot write {}; choose another path", path.display()))?;
             Ok((BufWriter::with_capacity(BUFFER, file), path.to_owned()))
         };
         let out = path.map(open).transpose()?;
@@ -62,6 +65,8 @@ impl TruthFile {
         let Some((mut out, path)) = self.out else { return Ok(self.flows) };
         match self.error.map_or_else(|| out.flush(), Err) {
             Ok(()) => Ok(self.flows),
+            // The reader of a pipe has gone.
+            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(self.flows),
             Err(e) => {
                 Err(e).context(format!("cannot write {}; is there space left?", path.display()))
             }

@@ -188,6 +188,6 @@ fn a_run_file_that_cannot_be_is_refused_before_the_run() {
     };
     // No count: only a refusal ends it.
     let ended = net.probe("10.1.0.2 -o /nonexistent/run.json");
-    assert_eq!(ended.code, 2, "{}", ended.err);
+    assert_eq!(ended.code, 3, "{}", ended.err);
     assert!(ended.err.contains("/nonexistent/run.json; choose another path"), "{}", ended.err);
 }

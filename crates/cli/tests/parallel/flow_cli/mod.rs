@@ -13,3 +13,5 @@ mod secured;
 mod spool;
 mod streams;
 mod support;
+
+pub use self::support::Folder;

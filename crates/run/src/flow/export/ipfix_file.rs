@@ -24,6 +24,8 @@ pub struct IpfixFile {
     lost: u64,
     in_file: u64,
     out: Writer,
+    /// The first file: while it is open, no other process begins anew under its name.
+    _first: Option<File>,
     records: u64,
     flushed_ns: i64,
 }
@@ -45,6 +47,7 @@ impl IpfixFile {
     pub fn create(path: &Path, mut config: Config, checksums: bool) -> Result<Self> {
         let file = whole_file::create(path)
             .with_context(|| format!("cannot write {}; choose another path", path.display()))?;
+        let first = file.try_clone().ok();
         let checksums = checksums.then(Checksums::default);
         if checksums.is_some() {
             config.message_bytes -= Checksums::ADDED;
@@ -67,6 +70,7 @@ impl IpfixFile {
             lost: 0,
             in_file: 0,
             out,
+            _first: first,
             records: 0,
             flushed_ns: 0,
         })
@@ -227,6 +231,7 @@ mod tests {
             }
             file.records(&[record(pair[0]), record(pair[1])], n as i64);
         }
+        assert!(whole_file::create(&path).is_err(), "the first file is free for others");
         file.finish(3, &stats);
         assert_eq!((file.total().counters["files"], file.lost()), (3, 0));
         let read = |name: &str| {

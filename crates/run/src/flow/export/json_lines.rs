@@ -1,5 +1,6 @@
 //! A line of JSON for each record: for people's own tools. Times are UTC, as in all formats.
 
+use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -18,6 +19,8 @@ pub struct FlowJsonLines {
     sink: Option<Sink<Box<dyn Write + Send>>>,
     /// Of the first file.
     path: PathBuf,
+    /// The first file: while it is open, no other process begins anew under its name.
+    _first: Option<File>,
     /// Of the one that is being written.
     index: u32,
     files: u64,
@@ -40,6 +43,7 @@ impl FlowJsonLines {
         let sink = Sink::create(path, stdout)
             .with_context(|| format!("cannot write {}; choose another path", path.display()))?;
         Ok(FlowJsonLines {
+            _first: sink.held(),
             sink: Some(sink),
             path: path.to_owned(),
             index: 1,
@@ -183,5 +187,22 @@ mod tests {
         lines.finish(0, &ExportStats::default());
         let text = std::fs::read_to_string(path).unwrap();
         assert_eq!(text, format!("{}\n", serde_json::to_string(&at(UTC)).unwrap()));
+    }
+
+    #[test]
+    fn the_first_file_stays_its_own_while_it_goes_on_in_others() {
+        let folder = Folder::new();
+        std::fs::create_dir_all(&folder.0).unwrap();
+        let path = folder.0.join("a.jsonl");
+        let mut lines = FlowJsonLines::create(&path, None, 0).unwrap();
+        lines.rotate(0, &ExportStats::default());
+        assert_eq!(lines.files, 2);
+        let second = whole_file::numbered(&path, 2);
+        for path in [&path, &second] {
+            let refused = FlowJsonLines::create(path, None, 0).err().unwrap();
+            assert!(format!("{refused:#}").contains("another process"), "{refused:#}");
+        }
+        drop(lines);
+        assert!(FlowJsonLines::create(&path, None, 0).is_ok());
     }
 }

@@ -22,12 +22,14 @@ use sonde_results::flow::FlowRecord;
 use sonde_results::flow_run::ExportTotal;
 
 use super::Output;
-use crate::whole_file::{self, numbered};
+use crate::whole_file::{self, WriteLock, numbered};
 
 /// The files of a run.
 pub struct ParquetFiles {
     /// The path of the first file.
     path: PathBuf,
+    /// Of the first file, under whose name no other process begins anew.
+    _lock: Option<WriteLock>,
     limits: FileLimits,
     /// The one that is being written; `None` until there are records for it.
     part: Option<Part>,
@@ -72,8 +74,11 @@ impl ParquetFiles {
                 second.display()
             );
         }
+        let cannot = || format!("cannot write {}; choose another path", path.display());
+        let lock = WriteLock::take(path).with_context(cannot)?;
         let mut files = ParquetFiles {
             path: path.to_owned(),
+            _lock: lock,
             limits,
             part: None,
             begun: Instant::now(),
@@ -84,10 +89,7 @@ impl ParquetFiles {
             tai_offset_ns: i64::from(tai_offset_s) * 1_000_000_000,
             warned: None,
         };
-        files.part =
-            Some(files.begin().with_context(|| {
-                format!("cannot write {}; choose another path", path.display())
-            })?);
+        files.part = Some(files.begin().with_context(cannot)?);
         Ok(files)
     }
 

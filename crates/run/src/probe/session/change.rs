@@ -153,7 +153,11 @@ impl ProbeSession {
     }
 
     /// Plans streams to targets, and finds or opens ports for them.
-    fn plan_with_ports(&self, new: &[Target], found: &[Route]) -> Result<(StreamPlan, LanesOf)> {
+    fn plan_with_ports(
+        &self,
+        new: &[Target],
+        found: &[Route],
+    ) -> Result<(StreamPlan, LanesOf), RunError> {
         let way = |i: usize| Ok((found[i].source, 0));
         with_free_ports(new, self.run.seed, &self.ports_in_use(), way, |plan| {
             self.open_for(plan, found)

@@ -9,7 +9,7 @@ use sonde_port::{Caps, Engine, Filter, OpenSpec, Port, PortError};
 use sonde_sys::netlink::Route;
 
 use crate::engine::EngineSettings;
-use crate::error::SettingsError;
+use crate::error::{RunError, SettingsError};
 use crate::probe::targets::{self, StreamPlan, Target};
 
 /// A port that is open.
@@ -33,7 +33,7 @@ pub fn with_free_ports<T>(
     used: &HashMap<IpAddr, HashSet<u16>>,
     route: impl Fn(usize) -> Result<(IpAddr, u16)>,
     open: impl Fn(&StreamPlan) -> Result<T, PortError>,
-) -> Result<(StreamPlan, T)> {
+) -> Result<(StreamPlan, T), RunError> {
     let fixed: Vec<u16> = targets.iter().filter_map(|t| t.settings.source_port).collect();
     let mut busy = HashSet::new();
     loop {
@@ -42,7 +42,7 @@ pub fn with_free_ports<T>(
             Ok(opened) => return Ok((plan, opened)),
             Err(PortError::InUse(port))
                 if !fixed.iter().any(|&base| base <= port) && busy.insert(port) => {}
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(anyhow::Error::from(error).into()),
         }
     }
 }

@@ -197,13 +197,29 @@ fn families_and_sizes_must_fit() {
     let error = expand(&[entry("::1")], &short, Family::Any, false).unwrap_err();
     assert!(format!("{error:#}").contains("size 80 is too short for ::1; at least 92"));
     let source = StreamOptions { source: Some("::1".parse().unwrap()), ..Default::default() };
-    let targets = expand(&[entry("10.0.0.1")], &source, Family::Any, false).unwrap().targets;
-    assert!(
-        plan(&targets, 1, &HashSet::new(), &HashMap::new(), route(&targets))
-            .unwrap_err()
-            .to_string()
-            .contains("different families")
-    );
+    for host in ["10.0.0.1", "10.0.0.1-10.0.0.9"] {
+        let error = expand(&[entry(host)], &source, Family::Any, false).unwrap_err();
+        assert_eq!(error.key.as_deref(), Some("stream.source"));
+        assert!(error.message.contains("source ::1 and destination 10.0.0.1 are of"), "{error}");
+    }
+}
+
+#[test]
+fn a_source_port_is_left_or_it_is_a_matter_of_settings_or_of_others() {
+    let last = StreamOptions {
+        source_port: Some(u16::MAX),
+        dscp: Some(vec![0, 46]),
+        ..Default::default()
+    };
+    let targets = expand(&[entry("10.0.0.1")], &last, Family::Any, false).unwrap().targets;
+    let error = plan(&targets, 1, &HashSet::new(), &HashMap::new(), route(&targets)).unwrap_err();
+    assert!(matches!(error, RunError::Settings(_)), "{error}");
+    assert!(error.to_string().contains("no source port is left"), "{error}");
+    let usual = StreamOptions::default();
+    let targets = expand(&[entry("10.0.0.1")], &usual, Family::Any, false).unwrap().targets;
+    let busy = (DEFAULT_SOURCE_PORT..=u16::MAX).collect();
+    let error = plan(&targets, 1, &busy, &HashMap::new(), route(&targets)).unwrap_err();
+    assert!(matches!(error, RunError::Host(_)), "{error}");
 }
 
 #[test]

@@ -87,6 +87,7 @@ fn rows_are_bounded_and_all_are_there_in_the_end() {
     let path = short.0.join("b.parquet");
     let mut files = ParquetFiles::create(&path, 0, FileLimits { every: NEVER, rows: 10 }).unwrap();
     files.finish(0, &ExportStats::default());
+    drop(files);
     assert_eq!((rows(&short), fs::read_dir(&short.0).unwrap().count()), (vec![0], 1));
 }
 
