@@ -36,7 +36,7 @@ dependencies() {
 
 # Code without its tests: a module of tests is the end of its file; comments apart.
 code() {
-    find "$1" -name '*.rs' ! -name tests.rs ! -path '*/tests/*' ! -path 'crates/results/src/testing*' ! -path crates/lab/src/scratch.rs | sort | while read -r file; do
+    find "$1" -name '*.rs' ! -name tests.rs ! -path '*/tests/*' ! -path 'crates/results/src/testing*' | sort | while read -r file; do
         awk -v file="$file" '
             held && /^mod [a-z_]+ \{/ { exit }
             { held = /^#\[cfg\(test\)\]/ }
@@ -73,6 +73,12 @@ for manifest in crates/*/Cargo.toml perf/Cargo.toml; do
         axum | hyper | hyper-util | tokio | tokio-rustls | async-* | futures*) case $crate in server) ;; *) fail "$crate may not use $dependency" ;; esac ;;
         esac
     done
+done
+
+# What tests share reads the environment and prints: no program may have it.
+for manifest in crates/*/Cargo.toml perf/Cargo.toml; do
+    awk '/^\[/ { on = $0 ~ /dev-dependencies/ } /"test-support"/ && !on { exit 1 }' "$manifest" ||
+        fail "$manifest: test-support is for [dev-dependencies]"
 done
 
 only 'be unsafe, but in meter/src/flow/prefetch.rs' \

@@ -1,5 +1,6 @@
 //! A set of namespaces that go together, and their removal.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::process::id;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -11,7 +12,6 @@ use sonde_sys::netns;
 use crate::LabError;
 use crate::device::run_dir;
 use crate::host::{Host, run};
-use crate::scratch::is_root;
 
 /// How a veth pair is made; the same for both ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -145,6 +145,11 @@ impl Drop for Lab {
     fn drop(&mut self) {
         self.hosts.iter().for_each(|host| remove(host.name()));
     }
+}
+
+/// The owner of /proc/self is the effective user.
+pub(crate) fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|m| m.uid() == 0)
 }
 
 /// Ends the processes in a namespace and removes it. Whatever fails here has been

@@ -14,6 +14,8 @@ pub mod device;
 mod host;
 mod lab;
 mod relay;
+#[cfg(feature = "test-support")]
+#[path = "../tests/support/scratch.rs"]
 pub mod scratch;
 mod topology;
 pub mod tune;
@@ -21,6 +23,7 @@ pub mod tune;
 pub use host::Host;
 pub use lab::{Lab, LinkOptions};
 pub use relay::{Impairment, QUEUE, Relay, RelayCounts, RelayReport};
+#[cfg(feature = "test-support")]
 pub use scratch::{skip, skipped};
 pub use sonde_sys::netlink::Mac;
 pub use topology::{

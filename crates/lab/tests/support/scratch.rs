@@ -1,13 +1,14 @@
 //! For tests: a network namespace that ends with the test's thread and sockets, and tests that
-//! are skipped.
+//! are skipped. A part of `sonde-lab` with its feature `test-support`, which only
+//! dev-dependencies have: what is installed neither reads the environment nor prints.
 
 use std::fmt::Display;
 use std::fs::OpenOptions;
 use std::io::Write as _;
-use std::os::unix::fs::MetadataExt as _;
 use std::process::Command;
 
 use crate::LabError;
+use crate::lab::is_root;
 
 /// For tests that need namespaces: whether to skip them, which they do only when not run by root,
 /// and never where `SONDE_REQUIRE_ROOT` is 1.
@@ -36,11 +37,6 @@ pub fn skipped(test: &str, why: impl Display) {
     {
         let _ = file.write_all(line.as_bytes());
     }
-}
-
-/// The owner of /proc/self is the effective user.
-pub(crate) fn is_root() -> bool {
-    std::fs::metadata("/proc/self").is_ok_and(|m| m.uid() == 0)
 }
 
 /// Runs `test` on a thread of its own in a new namespace, with loopback up. Who is not root skips
