@@ -166,7 +166,14 @@ fn link(name: &str) -> Option<Link> {
 /// What happened to an interface that takes nothing any more. `more` did not leave either, and are
 /// in the truth.
 fn lost_link(interface: &str, left: u64, more: u64) -> String {
-    let what = match link(interface) {
+    // One that is being deleted goes down first.
+    let begun = Instant::now();
+    let mut now = link(interface);
+    while now.as_ref().is_some_and(|link| !link.running) && begun.elapsed() < DELETING {
+        std::thread::sleep(CARRIER);
+        now = link(interface);
+    }
+    let what = match now {
         None => format!("{interface} has vanished"),
         Some(link) if link.running => format!("{interface} was down or away for a moment"),
         Some(_) => format!("{interface} is down or has no carrier"),
@@ -226,6 +233,8 @@ const FLUSHES: usize = 16;
 const RECENT: usize = 1 << 14;
 /// Between two looks whether there is a carrier, while nothing leaves.
 const CARRIER: Duration = Duration::from_millis(10);
+/// How long an interface that is down is given to vanish.
+const DELETING: Duration = Duration::from_millis(300);
 /// Octets of a frame check sequence, which sizes count and frames do not have.
 const FCS: usize = 4;
 const ETHERNET: usize = 14;

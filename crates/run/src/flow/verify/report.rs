@@ -15,7 +15,7 @@ use super::table::Findings;
 /// What a comparison of the exports with the truth found.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// Nothing differs that the model asks for.
+    /// Something was compared, and nothing differs that the model asks for.
     pub exact: bool,
     model: &'static str,
     /// Directions of flows in the truth.
@@ -102,7 +102,8 @@ impl Report {
         };
         let quantile = |q| findings.lateness.quantile(q).unwrap_or(0) as f64 / 1e9;
         Report {
-            exact,
+            // A truth without a flow compares nothing.
+            exact: exact && findings.directions > 0,
             model: match settings.model {
                 EvaluationModel::Statistical => "statistical",
                 EvaluationModel::Precise => "precise",
@@ -186,7 +187,11 @@ impl fmt::Display for Report {
                 self.intervals_refused
             )?;
         }
-        let verdict = if self.exact { "nothing differs" } else { "DIFFERS" };
+        let verdict = match (self.directions, self.exact) {
+            (0, _) => "NOTHING COMPARED, for the truth has no flow",
+            (_, true) => "nothing differs",
+            (_, false) => "DIFFERS",
+        };
         writeln!(f, "\n{} model: {verdict}", self.model)
     }
 }

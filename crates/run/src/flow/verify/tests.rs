@@ -11,6 +11,7 @@ use super::examples::Kind;
 use super::messages::{Exporters, MessageCounters};
 use super::observed::{ComparedFields, End, Half, ObservedFlow};
 use super::table::{CompareOptions, ComparisonTable, Findings};
+use super::{Report, Settings};
 
 const SEED: u64 = 20_261_123;
 const SECOND: i64 = 1_000_000_000;
@@ -119,6 +120,25 @@ fn exact_records_differ_in_nothing() {
     assert_eq!(kinds(&findings), []);
     assert_eq!(findings.exact, findings.directions);
     assert!(findings.segments[0].differences().iter().all(|d| *d == 0.0));
+}
+
+#[test]
+fn a_truth_without_a_flow_is_no_proof_of_anything() {
+    let report = |edit: fn(&mut ComparisonTable)| {
+        let mut table = ComparisonTable::new(CompareOptions::default());
+        edit(&mut table);
+        Report::new(table.finish(), MessageCounters::default(), &Settings::default())
+    };
+    let nothing = report(|table| table.truth_is_complete());
+    assert!(!nothing.exact, "{nothing}");
+    assert!(nothing.to_string().contains("NOTHING COMPARED"), "{nothing}");
+    let flow = report(|table| {
+        let flow = observed(&truth()[0]);
+        table.add_truth(&flow);
+        table.truth_is_complete();
+        table.add(&flow);
+    });
+    assert!(flow.exact, "{flow}");
 }
 
 #[test]

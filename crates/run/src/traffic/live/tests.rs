@@ -69,7 +69,6 @@ fn loses_its_link(engine: Engine, event: &str, what: &str) {
         more();
         assert!(begun.elapsed() < Duration::from_secs(60), "{event}: it goes on");
     }
-    (0..20).for_each(|_| _ = more());
     let (made, ended) = making.last();
     let Some(RunError::Host(error)) = &ended.failure else { panic!("{event}: {ended:?}") };
     let text = error.to_string();
@@ -78,8 +77,13 @@ fn loses_its_link(engine: Engine, event: &str, what: &str) {
     assert!(text.contains(&format!("{} packets had left", made.packets)), "{text}");
     assert_eq!(packets_of(&truth), made.packets, "{event}");
     assert_eq!(made.own_drops, Some(0), "{event}: no rate is to blame");
-    // What was under way when it happened is gone.
-    assert!((seen..seen + 64).contains(&made.packets), "{event}: {seen} came, {made:?}");
+    // Where only the sender's end went down, what was under way still comes.
+    while event == "link set a0 down" && more() < made.packets {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{event}: {made:?}");
+    }
+    let seen = more();
+    let comes_whole = event == "link set a0 down";
+    assert!(seen == made.packets || !comes_whole && seen < made.packets, "{seen} of {made:?}");
     std::fs::remove_file(&truth).unwrap();
 }
 
