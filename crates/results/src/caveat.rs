@@ -365,7 +365,7 @@ impl Caveat {
     }
 }
 
-/// A set of caveats.
+/// Any number of caveats, a bit each: it is copied freely, and merging loses none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CaveatSet(u64);
 
