@@ -355,13 +355,19 @@ impl Setup {
         if let Some(flow) =
             silent.filter(|_| matches!(change, TransmitChange::Start | TransmitChange::Resume))
         {
-            return Err(Problem::invalid(format!(
-                "flow '{}': the gateway of its device has not answered for its address (ARP or \
-                 neighbour discovery), so its MAC address is not known; POST /monitor/states shows \
-                 when it has. Where it never does: is the device on, is that its address at port \
-                 '{}', and were the protocols not stopped?",
-                flow.name, self.ports[flow.from].name
-            )));
+            let FlowPlan { name, from, .. } = &**flow;
+            let why = match self.present.is_empty() {
+                true => "the protocols are stopped, so nobody asks for its gateway's MAC address; \
+                         start the protocols"
+                    .to_owned(),
+                false => format!(
+                    "the gateway of its device has not answered for its address (ARP or neighbour \
+                     discovery); POST /monitor/states shows when it has. Where it never does: is \
+                     the gateway on, and is that its address at port '{}'?",
+                    self.ports[*from].name
+                ),
+            };
+            return Err(Problem::invalid(format!("flow '{name}': {why}")));
         }
         let begins = match change {
             TransmitChange::Start => tagged.clone(),

@@ -81,9 +81,15 @@ fn devices_find_their_gateways_and_are_found_by_them() {
         ],
         "flows": [flow("four", "d", "e", "ipv4"), flow("six", "e-eth", "d-v6", "ipv6")],
     });
-    server.configure(&config);
     let start = json!({ "choice": "traffic", "traffic": {
         "choice": "flow_transmit", "flow_transmit": { "state": "start" } } });
+    // A gateway that nobody is.
+    let mut silent = config.clone();
+    silent["devices"][0]["ethernets"][0]["ipv4_addresses"][0]["gateway"] = "198.18.0.99".into();
+    server.configure(&silent);
+    let (status, answer) = server.ask("POST", "/control/state", &start);
+    assert!(status == 400 && answer.to_string().contains("has not answered"), "{answer}");
+    server.configure(&config);
     // They are there as soon as they are configured, and until they are removed.
     until("the gateways", || known(&server) == 4);
     protocols(&server, "stop");
