@@ -210,11 +210,11 @@ fn outcome(c: &Counters) -> String {
         n => format!(", {} not sent", format_count(n)),
     };
     format!(
-        "sent {}, lost {} ({}){left_out}, {} of them late",
+        "sent {} ({} late), lost {} ({}){left_out}",
         format_count(c.sent),
+        format_share(c.sent_late, c.sent),
         format_count(c.lost),
         format_share(c.lost, c.sent),
-        format_share(c.sent_late, c.sent),
     )
 }
 
@@ -238,9 +238,9 @@ mod tests {
     fn a_trial_says_why_its_load_is_too_much() {
         let clean = Counters { sent: 1_000, received: 1_000, ..Counters::default() };
         assert!(is_clean(&clean));
-        assert_eq!(outcome(&clean), "sent 1,000, lost 0 (0%), 0% of them late");
+        assert_eq!(outcome(&clean), "sent 1,000 (0% late), lost 0 (0%)");
         let not = Counters { lost: 5, skipped: 20, sent_late: 600, ..clean };
         assert!(!is_clean(&not));
-        assert_eq!(outcome(&not), "sent 1,000, lost 5 (0.5%), 20 not sent, 60.0% of them late");
+        assert_eq!(outcome(&not), "sent 1,000 (60.0% late), lost 5 (0.5%), 20 not sent");
     }
 }

@@ -79,7 +79,7 @@ pub fn follow(
     let patience = Duration::from_millis(if per_packet { 5 } else { 20 });
     while !probe.wait(patience) {
         printing.take_all(&probe, &screen);
-        screen.refresh(|| probe.status.get(), &printing, steady_now() - start);
+        screen.refresh(|| probe.status.get(), &mut printing, steady_now() - start);
         printing.save_so_far(output, || probe.status.get());
         if printing.nobody_reads(output) {
             probe.stop();
@@ -167,6 +167,10 @@ struct Printing {
     saving: SaveSoFar,
     /// By the clock of the records, ns.
     begun_ns: i64,
+    /// Which line each stream last had a record for, and how many had one for the next.
+    line_of: Vec<u32>,
+    line: u32,
+    in_line: usize,
 }
 
 /// What became of a run's outputs.
@@ -178,7 +182,8 @@ struct Finished {
 
 impl Printing {
     fn new(output: &ProbeOutputArgs, about: About, context: &Context) -> Result<Self, Failure> {
-        let index = vec![u32::MAX; about.streams.len()];
+        let n = about.streams.len();
+        let (index, line_of) = (vec![u32::MAX; n], vec![0; n]);
         let clock = about.clock;
         let collected = Collected::new(about);
         let to = WriterSettings { jsonl: output.jsonl.clone(), csv: output.csv.clone() };
@@ -187,7 +192,8 @@ impl Printing {
         let writers = Writers::open(&to, &begun, &collected.about().streams, context)?;
         let (latest, saving) = (Vec::new(), SaveSoFar::default());
         let begun_ns = begun.header.start_ns;
-        Ok(Printing { collected, latest, index, writers, saving, begun_ns })
+        let (line, in_line) = (1, 0);
+        Ok(Printing { collected, latest, index, writers, saving, begun_ns, line_of, line, in_line })
     }
 
     /// Takes what has come until now, and writes it.
@@ -208,6 +214,10 @@ impl Printing {
         match event {
             Event::Record(record) => {
                 self.writers.push(record);
+                let line_of = &mut self.line_of[record.stream as usize];
+                if std::mem::replace(line_of, self.line) != self.line {
+                    self.in_line += 1;
+                }
                 if matches!(screen.show, Show::Table | Show::Lines) {
                     let index = &mut self.index[record.stream as usize];
                     match self.latest.get_mut(*index as usize) {
@@ -224,6 +234,7 @@ impl Printing {
             }
             Event::Added(streams) => {
                 self.index.resize(self.index.len() + streams.len(), u32::MAX);
+                self.line_of.resize(self.index.len(), 0);
                 self.writers.add_streams(streams);
             }
             Event::Sample(_) | Event::Undelivered(_) | Event::Ended(_) => {}
@@ -266,6 +277,20 @@ impl Printing {
             outcome,
         };
         ping_line::format(&event)
+    }
+
+    /// Whether every stream has had a record since this was last so: an interval is whole.
+    fn is_line_whole(&mut self) -> bool {
+        let whole = self.in_line == self.line_of.len();
+        if whole {
+            (self.line, self.in_line) = (self.line + 1, 0);
+        }
+        whole
+    }
+
+    /// Whether there is a record of every stream.
+    fn has_all_streams(&self) -> bool {
+        self.latest.len() == self.index.len()
     }
 
     /// Writes the run file as far as the run has come.
@@ -389,22 +414,25 @@ impl Screen {
     }
 
     /// `status`: only asked for when it is shown, for it holds histograms.
-    fn refresh(&mut self, status: impl FnOnce() -> Status, printing: &Printing, elapsed_ns: i64) {
-        let about = printing.collected.about();
-        if elapsed_ns < self.next_ns {
-            return;
-        }
+    fn refresh(
+        &mut self,
+        status: impl FnOnce() -> Status,
+        printing: &mut Printing,
+        elapsed_ns: i64,
+    ) {
+        let is_due = elapsed_ns >= self.next_ns;
+        let run = &printing.collected.about().run;
+        let (every, timeout) = (run.record_interval, run.timeout);
         self.next_ns = match self.show {
-            Show::Table => elapsed_ns + SECOND,
-            // A record is there once all its replies are in or overdue.
-            Show::Lines => {
-                let (every, settled) =
-                    (about.run.record_interval, about.run.timeout + RECORDS_COME);
-                let before = (elapsed_ns - settled).max(0) / every;
-                (before + 1) * every + settled
-            }
-            Show::Packets | Show::Nothing => return,
+            Show::Table if is_due => elapsed_ns + SECOND,
+            // A stream that has no further records holds the others up for an interval at most.
+            Show::Lines if printing.is_line_whole() || is_due => match printing.has_all_streams() {
+                true => elapsed_ns + 2 * every + timeout,
+                false => elapsed_ns + every,
+            },
+            _ => return,
         };
+        let about = printing.collected.about();
         let status = status();
         let mut total = sonde_results::Counters::default();
         let mut caveats = CaveatSet::default();
@@ -438,8 +466,6 @@ impl Screen {
     }
 }
 
-/// Until the records of all streams have come, once they are settled, ns.
-const RECORDS_COME: i64 = SECOND / 4;
 /// At most so many targets that were left out are named one by one.
 const FEW_LEFT_OUT: usize = 10;
 

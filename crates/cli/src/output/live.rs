@@ -95,13 +95,14 @@ pub fn line(snapshot: &ProbeSnapshot<'_>) -> String {
     }
     let all = groups::all(&groups::by_dscp(snapshot.streams, snapshot.latest));
     let c = &all.counters;
+    let from = all.start_ns - snapshot.begun_ns;
     format!(
         "{} to {}: sent {} ({}), lost {} ({}), rtt min/mean/p99/max {} / {} / {} / {}; sends late \
          since the start p99/max {} / {}",
-        clock(all.start_ns - snapshot.begun_ns),
-        clock(all.end_ns - snapshot.begun_ns),
+        clock(from),
+        clock(from + longest(snapshot.latest)),
         format_count(c.sent),
-        unequal(snapshot.latest).unwrap_or_else(|| rate(c.sent, &all)),
+        unequal(snapshot.latest).unwrap_or_else(|| rate(c.sent, snapshot.latest)),
         format_count(c.lost),
         format_share(c.lost, c.sent),
         format_ns_or_dash(all.rtt.min()),
@@ -119,11 +120,16 @@ fn clock(ns: i64) -> String {
     if whole { format_elapsed(ns) } else { format_ns(ns as f64) }
 }
 
-/// So many in an interval, as a rate.
-fn rate(count: u64, interval: &Interval) -> String {
-    let span = (interval.end_ns - interval.start_ns).max(1);
-    let rate = count as f64 * SECOND as f64 / span as f64;
+/// So many in the latest interval of all streams, as a rate. Where the records of the next one
+/// are coming in, some are of that.
+fn rate(count: u64, latest: &[Interval]) -> String {
+    let rate = count as f64 * SECOND as f64 / longest(latest).max(1) as f64;
     format!("{}/s", format_count(rate.round() as u64))
+}
+
+/// The longest span of the latest records, ns.
+fn longest(latest: &[Interval]) -> i64 {
+    latest.iter().map(|i| i.end_ns - i.start_ns).max().unwrap_or(0)
 }
 
 /// Where some streams' records span more time than others', since nobody could fetch them for
@@ -195,8 +201,8 @@ fn header(snapshot: &ProbeSnapshot<'_>, all: &Interval, width: usize, style: Sty
     } else {
         format!(
             "sent {}  received {}  lost {} of {} ({})",
-            rate(c.sent, all),
-            rate(c.received, all),
+            rate(c.sent, snapshot.latest),
+            rate(c.received, snapshot.latest),
             format_count(t.lost),
             format_count(t.sent),
             format_share(t.lost, t.sent),
