@@ -146,6 +146,10 @@ impl Refused {
             packets + 1 - first == all.len() as u64 || self.stretch.is_some_and(|s| s < *first)
         });
         self.stretch = first.map(|first| self.stretch.map_or(first, |begun| begun.min(first)));
+        // One that is being deleted refuses its last frames for want of room first.
+        if let (Some(down), Some(begun)) = (self.lost_from, self.stretch) {
+            self.lost_from = Some(down.min(begun));
+        }
         if self.lost_from.is_none()
             && self.stretch.is_some()
             && self.looked.is_none_or(|at| at.elapsed() >= CARRIER)

@@ -155,7 +155,7 @@ fn reloaded_beside_one_that_fails(net: &Topology) -> Run {
         ..probe::Settings::default()
     };
     let first = to(target("10.2.0.1", None));
-    let (about, probing) = start(first.clone());
+    let (about, probing) = start(first);
     let clock = about.clock;
     let mut collected = Collected::new(about);
     let settled = |collected: &Collected, stream: usize| {
@@ -173,12 +173,7 @@ fn reloaded_beside_one_that_fails(net: &Topology) -> Run {
     };
     (0..2).for_each(|stream| follow(&mut collected, stream, 50));
 
-    // Its thread finds out that there is no such processor.
-    let nowhere = EngineSettings { cpu: Some(100_000), ..EngineSettings::default() };
-    let (_, failing) = start(probe::Settings { engine: nowhere, ..first });
-    all(&failing);
-    let failure = format!("{:#}", failing.join().failure.unwrap());
-    assert!(failure.contains("processor 100000"), "{failure}");
+    fails_while_it_runs(net);
     (0..2).for_each(|stream| follow(&mut collected, stream, 50));
 
     let second = to(target("10.2.0.2", Some(PROBES)));
@@ -204,6 +199,33 @@ fn reloaded_beside_one_that_fails(net: &Topology) -> Run {
     assert_eq!(run.config.settings["target"][0]["host"], "10.1.0.2");
     assert_eq!(run.config.settings["stream"]["interval"], "2ms");
     run
+}
+
+/// Traffic whose interface is deleted.
+fn fails_while_it_runs(net: &Topology) {
+    let link = |what: &str| {
+        let words: Vec<&str> = ["ip", "link"].into_iter().chain(what.split(' ')).collect();
+        net.probe.run(&words).unwrap();
+    };
+    link("add gone0 type veth peer name gone1");
+    link("set gone0 up");
+    link("set gone1 up");
+    let endless = sonde_run::traffic::Settings {
+        iface: Some("gone0".into()),
+        rate: 5_000,
+        packets: Some(u64::MAX),
+        ..sonde_run::traffic::Settings::default()
+    };
+    let failing =
+        within(&net.probe, || sonde_run::traffic::start(endless, &Context::default())).unwrap();
+    let begun = Instant::now();
+    while failing.status.get().packets == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", failing.status.get());
+    }
+    link("del gone0");
+    let (_, ended) = failing.last();
+    let failure = format!("{:#}", ended.failure.unwrap());
+    assert!(failure.contains("gone0 has vanished"), "{failure}");
 }
 
 /// All records until the end.
