@@ -107,8 +107,9 @@ Exit codes:
        that exclude each other, an option without effect, two outputs on one file, a wrong line
        of a file
   3    this host cannot run it, or not to its end: no privilege, no such interface or processor,
-       an engine that cannot be opened or fails, an output that cannot be opened or that another
-       process writes, a run that cannot be read (report, compare)
+       an engine that cannot be opened or fails, an interface that vanishes under gen flows, an
+       output that cannot be opened or that another process writes, a run that cannot be read
+       (report, compare)
   4    measured, but not all of it was saved: a full disk, a collector that took nothing
   5    measured, but the evidence does not decide (bench, compare): too few repetitions, a
        threshold without a value
