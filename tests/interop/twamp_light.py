@@ -4,6 +4,7 @@ Both sides in open mode: a session-sender whose requests are as short as 14 octe
 session-reflector that answers with the 41 octets of RFC 5357, section 4.2.1, and no more.
 """
 
+import contextlib
 import os
 import signal
 import struct
@@ -64,22 +65,27 @@ def senders(host, results, name, arguments, pad):
     lengths = (*range(SENDER.size, 45), 100, 1400)
     for family in (4, 6):
         title = f"TWAMP Light -> {name}, IPv{family}"
-        with results.guard(title), sonde_reflect(host, *arguments) as (port, program):
+        # All sockets stay open: a port that is used again would go on with an earlier session.
+        with (
+            results.guard(title),
+            sonde_reflect(host, *arguments) as (port, program),
+            contextlib.ExitStack() as sockets,
+        ):
             to = host.addresses[family], port
             with results.case(f"{title}: requests of 14 to 44, 100 and 1400 octets"):
                 for length in lengths:
-                    with udp_socket(family, host.near[family], ttl=TTL) as sock:
-                        for count in range(3):
-                            number, reply = ask(sock, to, 7000 + count, pad(length - SENDER.size))
-                            equal(f"the sequence number to {length} octets", number, count)
-                            equal("the reply's length", len(reply), max(length, 44))
+                    sock = sockets.enter_context(udp_socket(family, host.near[family], ttl=TTL))
+                    for count in range(3):
+                        number, reply = ask(sock, to, 7000 + count, pad(length - SENDER.size))
+                        equal(f"the sequence number to {length} octets", number, count)
+                        equal("the reply's length", len(reply), max(length, 44))
             with results.case(f"{title}: shorter ones get no reply"):
-                with udp_socket(family, host.near[family], ttl=TTL) as sock:
-                    for length in range(SENDER.size):
-                        sock.sendto(bytes(length), to)
-                    # This one's reply would come after replies to those.
-                    number, _ = ask(sock, to, 1, b"")
-                    equal("the sequence number", number, 0)
+                sock = sockets.enter_context(udp_socket(family, host.near[family], ttl=TTL))
+                for length in range(SENDER.size):
+                    sock.sendto(bytes(length), to)
+                # This one's reply would come after replies to those.
+                number, _ = ask(sock, to, 1, b"")
+                equal("the sequence number", number, 0)
             with results.case(f"{title}: all counted"):
                 equal("the count", sonde_counters(program)["reflected"], 3 * len(lengths) + 1)
 
