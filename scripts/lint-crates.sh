@@ -68,11 +68,20 @@ for manifest in crates/*/Cargo.toml perf/Cargo.toml; do
             *) fail "$crate may not use ${dependency#sonde-}" ;;
             esac
             ;;
-        clap | clap_complete | clap_mangen | signal-hook) case $crate in cli) ;; *) fail "$crate may not use $dependency" ;; esac ;;
+        clap | clap_* | argh | lexopt | pico-args | gumdrop | signal-hook | signal-hook-* | ctrlc | \
+            terminal_size | crossterm | termion | console | ratatui | tracing-subscriber | env_logger)
+            case $crate in cli | perf) ;; *) fail "$crate may not use $dependency" ;; esac ;;
+        libc | nix | rustix) case $crate in sys | bpf | port | run | cli) ;; *) fail "$crate may not use $dependency" ;; esac ;;
         libbpf-rs | libbpf-cargo) case $crate in bpf) ;; *) fail "$crate may not use $dependency" ;; esac ;;
-        axum | hyper | hyper-util | tokio | tokio-rustls | async-* | futures*) case $crate in server) ;; *) fail "$crate may not use $dependency" ;; esac ;;
+        axum | hyper | hyper-* | tokio | tokio-* | async-* | futures* | smol | mio | reqwest) case $crate in server) ;; *) fail "$crate may not use $dependency" ;; esac ;;
         esac
     done
+done
+
+# By another name, a dependency would pass all of the above.
+for manifest in Cargo.toml crates/*/Cargo.toml perf/Cargo.toml; do
+    ! grep -nE '(^|[{,[:space:]])package[[:space:]]*=' "$manifest" ||
+        fail "$manifest: a dependency keeps its own name"
 done
 
 # What tests share reads the environment and prints: no program may have it.

@@ -1,5 +1,7 @@
 //! Compiles every `c/*.bpf.c` to eBPF and generates its skeleton.
 
+#![expect(clippy::disallowed_methods, reason = "Cargo tells a build script by the environment")]
+
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -11,6 +11,7 @@ use sonde_meter::trial::NextTrial;
 use sonde_meter::trial::sim::{DeviceConfig, SimulatedDevice};
 use sonde_results::trial::Offer;
 
+#[expect(clippy::disallowed_methods, reason = "an example is a program")]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args: Vec<f64> = std::env::args().skip(1).map(|a| a.parse()).collect::<Result<_, _>>()?;
     let [seed, capacity_fps, buffer_frames, stalls_per_s, stall_ns] = args[..] else {

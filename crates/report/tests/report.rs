@@ -18,6 +18,7 @@ fn text<'a>(pages: &'a [Page], name: &str) -> &'a str {
 }
 
 /// Writes a report where SONDE_REPORT_DIR says, to be looked at.
+#[expect(clippy::disallowed_methods, reason = "tests are told by the environment")]
 fn keep(pages: &[Page], folder: &str) {
     if let Some(root) = std::env::var_os("SONDE_REPORT_DIR") {
         for page in pages {

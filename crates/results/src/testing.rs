@@ -9,6 +9,7 @@ use std::path::Path;
 ///
 /// # Panics
 /// They differ.
+#[expect(clippy::disallowed_methods, reason = "tests are told by the environment")]
 pub fn golden(path: impl AsRef<Path>, text: &str) {
     let path = path.as_ref();
     if std::env::var_os("SONDE_BLESS").is_some() {

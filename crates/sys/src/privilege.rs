@@ -320,6 +320,10 @@ mod tests {
 
     /// Does `work` in a process of its own: what is given up does not come back. `name` is that
     /// of the test.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "plays a part of the test in a process of its own"
+    )]
     fn apart(name: &str, work: impl FnOnce()) {
         if std::env::var_os(APART).is_some_and(|apart| apart == name) {
             return work();

@@ -252,6 +252,7 @@ fn attach_and_wait() {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "plays a part of the test in a process of its own")]
 fn nothing_stays_attached() {
     if !privileged("nothing_stays_attached") {
         return;

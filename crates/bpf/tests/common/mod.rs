@@ -60,6 +60,7 @@ pub fn assert_detached(name: &str) {
 
 /// Starts the test `attach_and_wait` of `module` (`module_path!()`) in a namespace with a veth pair.
 /// Kills it once `attached`, and asserts that then nothing is attached any more.
+#[expect(clippy::disallowed_methods, reason = "plays a part of the test in a process of its own")]
 pub fn nothing_outlives_the_kill(module: &str, attached: impl Fn() -> bool + Send + 'static) {
     let victim = test_name(module, "attach_and_wait");
     in_namespace(move || {

@@ -42,6 +42,7 @@ pub fn refuse_bpf(command: Option<u32>, errno: i32) {
 
 /// Runs this test of `module` (`module_path!()`) in a process of its own, once for each of so many
 /// cases; there, the index of the case.
+#[expect(clippy::disallowed_methods, reason = "plays a part of the test in a process of its own")]
 pub fn alone(module: &str, test: &str, cases: usize) -> Option<usize> {
     if let Some(case) = std::env::var_os(CASE) {
         return Some(case.to_str().unwrap().parse().unwrap());

@@ -234,6 +234,7 @@ fn without_its_folder_an_interface_that_returns_is_watched_unpinned() {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "plays a part of the test in a process of its own")]
 fn nothing_stays_attached_when_the_process_is_killed() {
     let name = "nothing_stays_attached_when_the_process_is_killed";
     if std::env::var_os(HOLD_ON).is_some() {

@@ -89,6 +89,7 @@ fn a_panic_removes_the_namespaces_and_ends_their_processes() {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "plays a part of the test in a process of its own")]
 fn a_sweep_removes_what_a_killed_process_left_and_nothing_else() {
     if skip("a_sweep_removes_what_a_killed_process_left_and_nothing_else") {
         return;
@@ -118,6 +119,7 @@ fn a_sweep_removes_what_a_killed_process_left_and_nothing_else() {
 /// Run by the test above in a process of its own, to be killed.
 #[test]
 #[ignore = "a part of another test"]
+#[expect(clippy::disallowed_methods, reason = "plays a part of the test in a process of its own")]
 fn build_a_lab_and_wait() {
     if std::env::var_os(CHILD).is_none() {
         return;

@@ -370,7 +370,7 @@ fn a_plan_for_a_bridge_between_agents_is_measured_at_three_ports() {
          [device.commands]\nforget = '{}'\n\
          [[procedure]]\nkind = 'address_caching_capacity'\nstations = 16\nlearning_rate = 500\n\
          [[procedure]]\nkind = 'scaled_group_matrix'\nloads = ['1k']\ntrial = '300ms'\n\
-         groups = [3]\n[run]\nattempts = 12\nback_off = '100ms'\n",
+         groups = [3]\n[run]\nattempts = 30\nback_off = '100ms'\n",
         agents.forget()
     );
     let (ended, run) = bench(&agents, &text);
