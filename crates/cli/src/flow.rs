@@ -167,7 +167,7 @@ fn picture<T>(
 }
 
 fn with_command(mut run: FlowRun) -> FlowRun {
-    run.config.command = std::env::args().collect();
+    run.config.command = signals::command_line();
     run
 }
 

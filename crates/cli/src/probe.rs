@@ -66,7 +66,7 @@ pub fn follow(
             Show::Lines
         },
         to_stderr,
-        command: std::env::args().collect(),
+        command: signals::command_line(),
         redraw: InPlace::default(),
         next_ns: SECOND.min(about.run.record_interval),
     };
@@ -188,7 +188,7 @@ impl Printing {
         let collected = Collected::new(about);
         let to = WriterSettings { jsonl: output.jsonl.clone(), csv: output.csv.clone() };
         let mut begun = collected.begun(clock);
-        begun.config.command = std::env::args().collect();
+        begun.config.command = signals::command_line();
         let writers = Writers::open(&to, &begun, &collected.about().streams, context)?;
         let (latest, saving) = (Vec::new(), SaveSoFar::default());
         let begun_ns = begun.header.start_ns;
@@ -299,7 +299,7 @@ impl Printing {
         saving.save(output.out.as_deref(), || {
             let status = status();
             let mut run = self.collected.so_far(status.health, status.clock);
-            run.config.command = std::env::args().collect();
+            run.config.command = signals::command_line();
             run
         });
         self.saving = saving;
@@ -318,7 +318,7 @@ impl Printing {
         let undelivered = lines.iter().map(|line| options::named(line).into_owned()).collect();
         let left_out = self.collected.about().left_out.clone();
         let mut run = self.collected.finish(ended, status.clock);
-        run.config.command = std::env::args().collect();
+        run.config.command = signals::command_line();
         let mut unsaved = self.writers.finish();
         if !unsaved.is_empty() {
             run.caveats.insert(Caveat::RecordsLost);

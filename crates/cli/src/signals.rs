@@ -44,7 +44,13 @@ pub fn context() -> Result<Context> {
 
 /// As what this process was started.
 pub fn invocation() -> Invocation {
-    Invocation { command: std::env::args().collect(), sonde: std::env::current_exe().ok() }
+    Invocation { command: command_line(), sonde: std::env::current_exe().ok() }
+}
+
+/// The command line of this process, for heads of runs and live views. Names of files are octets:
+/// what is no UTF-8 in them is shown as U+FFFD. `std::env::args` would panic.
+pub fn command_line() -> Vec<String> {
+    std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect()
 }
 
 /// The same for a command that runs one instrument for long, and that strangers can reach: it

@@ -15,6 +15,7 @@ use sonde_wire::protocol;
 use crate::output::live::wrapped;
 use crate::output::style::{Style, Tone, clip};
 use crate::output::text_table::{TextColumn, TextTable};
+use crate::signals;
 
 /// What is known at one moment of a run.
 pub struct FlowSnapshot<'a> {
@@ -314,7 +315,7 @@ fn protocol_name(number: u8) -> String {
 }
 
 fn doubts(caveats: CaveatSet, width: usize, style: Style) -> Vec<String> {
-    let command: Vec<String> = std::env::args().collect();
+    let command = signals::command_line();
     let context = AdviceContext { engine: "", command: &command, caveats };
     let doubts = caveats.iter().flat_map(|c| wrapped(&c.line(&context), width));
     doubts.map(|line| style.paint(Tone::Warn, &line)).collect()

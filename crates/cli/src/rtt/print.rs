@@ -17,6 +17,7 @@ use crate::console::InterruptibleStdout;
 use crate::exit::Exit;
 use crate::output::run_file::{self, SaveSoFar};
 use crate::output::style::{Style, terminal_size};
+use crate::signals;
 
 /// Everything measured so far, and where it is printed.
 pub struct Printing {
@@ -126,7 +127,7 @@ impl Printing {
     }
 
     fn with_command(&self, mut run: RttRun) -> RttRun {
-        run.config.command = std::env::args().collect();
+        run.config.command = signals::command_line();
         run
     }
 

@@ -12,6 +12,7 @@ use std::borrow::Cow;
 use super::table::{self, Row, label};
 use crate::output::live::wrapped;
 use crate::output::style::{Style, Tone, clip};
+use crate::signals;
 
 /// What is known at one moment of a run.
 #[derive(Clone, Copy, Debug)]
@@ -99,7 +100,7 @@ pub fn footer(
     width: usize,
     style: Style,
 ) -> Vec<String> {
-    let command: Vec<String> = std::env::args().collect();
+    let command = signals::command_line();
     let context = AdviceContext { engine: "", command: &command, caveats };
     let mut lines: Vec<String> =
         coverage::lines(coverage).iter().flat_map(|line| wrapped(line, width)).collect();

@@ -1,6 +1,8 @@
 //! Each output has a file for itself, within a command and between processes.
 
+use std::ffi::OsStr;
 use std::io::{Read as _, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -146,5 +148,30 @@ fn an_output_that_cannot_be_written_is_the_hosts_matter_everywhere() {
                 ended.err
             );
         }
+    }
+}
+
+#[test]
+fn a_file_may_have_a_name_that_is_no_text() {
+    let folder = folder();
+    let name = OsStr::from_bytes(b"caf\xe9.out");
+    for line in [
+        "probe 127.0.0.1 -c 1 --timeout 10ms -q -o",
+        "probe 127.0.0.1 -c 1 --timeout 10ms -q --csv",
+        "flow cap.pcap -o",
+        "flow cap.pcap -q --jsonl",
+        "rtt cap.pcap -o",
+        "gen flows --packets 5 --out",
+        "gen flows --packets 5 --out x.pcap --truth",
+    ] {
+        let mut command = command(line, &folder.0);
+        command.arg(name);
+        let ended = Process::start(command).end();
+        // Nobody answers a probe, and there is no round trip.
+        assert!([0, 1].contains(&ended.code), "{line}: {} {}", ended.code, ended.err);
+        assert!(!ended.err.contains("panicked"), "{line}: {}", ended.err);
+        let text = std::fs::read(folder.0.join(name)).unwrap();
+        assert!(!text.is_empty(), "{line}");
+        std::fs::remove_file(folder.0.join(name)).unwrap();
     }
 }
