@@ -123,28 +123,31 @@ impl Write for RememberingStdout {
 pub struct InterruptibleStdout;
 
 impl Write for InterruptibleStdout {
+    /// Writes up to a failure: what was written before it counts.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.write_all(bytes).map(|()| bytes.len())
-    }
-
-    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        // One writer at a time, so that no text is in the midst of another.
-        let mut file = STDOUT.lock().unwrap_or_else(PoisonError::into_inner);
-        if file.is_none() {
-            *file = Some(File::from(io::stdout().as_fd().try_clone_to_owned()?));
-        }
-        let Some(file) = file.as_mut() else { return Ok(()) };
-        // So much a pipe that is ready takes without waiting.
-        for part in bytes.chunks(libc::PIPE_BUF) {
-            while poll_one(file.as_raw_fd(), libc::POLLOUT, LOOK_NS)? == 0 {
-                if STOP.get().is_some_and(Stop::is_urgent) {
-                    let why = "its reader has stopped reading";
-                    return Err(io::Error::new(ErrorKind::TimedOut, why));
+        with_stdout(|file| {
+            let mut done = 0;
+            while done < bytes.len() {
+                match write_part(file, &bytes[done..]) {
+                    Err(e) if done == 0 => return Err(e),
+                    Ok(0) | Err(_) => break,
+                    Ok(n) => done += n,
                 }
             }
-            file.write_all(part)?;
-        }
-        Ok(())
+            Ok(done)
+        })
+    }
+
+    fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        with_stdout(|file| {
+            while !bytes.is_empty() {
+                match write_part(file, bytes)? {
+                    0 => return Err(ErrorKind::WriteZero.into()),
+                    n => bytes = &bytes[n..],
+                }
+            }
+            Ok(())
+        })
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -152,9 +155,40 @@ impl Write for InterruptibleStdout {
     }
 }
 
+/// One writer at a time, so that no text is in the midst of another.
+fn with_stdout<T>(write: impl FnOnce(&mut File) -> io::Result<T>) -> io::Result<T> {
+    let mut file = STDOUT.lock().unwrap_or_else(PoisonError::into_inner);
+    match &mut *file {
+        Some(file) => write(file),
+        none => write(none.insert(File::from(io::stdout().as_fd().try_clone_to_owned()?))),
+    }
+}
+
+/// Writes so much as a pipe that is ready takes without waiting.
+fn write_part(file: &mut File, bytes: &[u8]) -> io::Result<usize> {
+    let part = &bytes[..bytes.len().min(libc::PIPE_BUF)];
+    loop {
+        while poll_one(file.as_raw_fd(), libc::POLLOUT, LOOK_NS)? == 0 {
+            if STOP.get().is_some_and(Stop::is_urgent) {
+                let why = "its reader has stopped reading";
+                return Err(io::Error::new(ErrorKind::TimedOut, why));
+            }
+        }
+        match file.write(part) {
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            written => return written,
+        }
+    }
+}
+
 /// `stop` ends the wait for whoever reads standard output.
 pub fn wait_until(stop: &Stop) {
     let _ = STOP.set(stop.clone());
+}
+
+/// What signals ask; where they kill this process, nothing ever does.
+pub fn stop() -> Stop {
+    STOP.get().cloned().unwrap_or_default()
 }
 
 /// Opened by the first who writes.

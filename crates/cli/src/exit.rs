@@ -57,13 +57,18 @@ pub enum Failure {
     CannotRun(anyhow::Error),
     /// It ran, but its output could not be saved: code 4.
     NotSaved(anyhow::Error),
+    /// The end was asked for before anything was measured: code 130.
+    Interrupted(anyhow::Error),
 }
 
 impl Failure {
     /// The message, with its causes on one line.
     pub fn message(&self) -> String {
         match self {
-            Failure::Usage(e) | Failure::CannotRun(e) | Failure::NotSaved(e) => format!("{e:#}"),
+            Failure::Usage(e)
+            | Failure::CannotRun(e)
+            | Failure::NotSaved(e)
+            | Failure::Interrupted(e) => format!("{e:#}"),
         }
     }
 
@@ -73,6 +78,7 @@ impl Failure {
             Failure::Usage(_) => 2,
             Failure::CannotRun(_) => 3,
             Failure::NotSaved(_) => Exit::NotSaved as u8,
+            Failure::Interrupted(_) => Exit::Interrupted as u8,
         })
     }
 }
@@ -87,10 +93,12 @@ impl From<anyhow::Error> for Failure {
 impl From<RunError> for Failure {
     fn from(error: RunError) -> Failure {
         let text = error.to_string();
+        let named = || anyhow!(options::named(&text).into_owned());
         match error {
             RunError::Settings(_) => Failure::Usage(anyhow!(options::wrong(&text))),
-            RunError::Host(_) => Failure::CannotRun(anyhow!(options::named(&text).into_owned())),
-            RunError::Unsaved(_) => Failure::NotSaved(anyhow!(options::named(&text).into_owned())),
+            RunError::Host(_) => Failure::CannotRun(named()),
+            RunError::Unsaved(_) => Failure::NotSaved(named()),
+            RunError::Interrupted(_) => Failure::Interrupted(named()),
         }
     }
 }
@@ -151,6 +159,8 @@ mod tests {
         }
         assert_eq!(Failure::Usage(anyhow::anyhow!("x")).code(), ExitCode::from(2));
         assert_eq!(Failure::from(anyhow::anyhow!("x")).code(), ExitCode::from(3));
+        let interrupted = RunError::Interrupted(anyhow::anyhow!("x"));
+        assert_eq!(Failure::from(interrupted).code(), ExitCode::from(Exit::Interrupted));
         let unsaved = RunError::Unsaved(anyhow::anyhow!("x"));
         assert_eq!(Failure::from(unsaved).code(), ExitCode::from(Exit::NotSaved));
     }

@@ -174,19 +174,14 @@ fn with_command(mut run: FlowRun) -> FlowRun {
 /// Saves and prints a run that has ended.
 fn finish(run: FlowRun, args: &FlowArgs, interrupted: bool) -> Result<Exit, Failure> {
     let run = with_command(run);
-    let mut unsaved = Vec::new();
-    if let Some(path) = &args.output.out
-        && let Err(error) = run_file::save(path, &run)
-    {
-        unsaved.push(format!("{}: {error}", path.display()));
-    }
-    print(&run, args);
-    for what in &unsaved {
+    let out = args.output.out.as_deref();
+    let unsaved = run_file::save_and_show(out, &run, || print(&run, args));
+    if let Some(what) = &unsaved {
         errln!(ERROR, "not saved: {what}");
     }
     let packets: u64 = run.protocols.iter().map(|p| p.packets).sum();
     let lost = run.counters.get("records_lost").copied().unwrap_or(0);
-    Ok(match (unsaved.is_empty() && lost == 0, packets) {
+    Ok(match (unsaved.is_none() && lost == 0, packets) {
         (false, _) => Exit::NotSaved,
         (true, 0) if interrupted => Exit::Interrupted,
         (true, 0) => Exit::Negative,

@@ -97,8 +97,8 @@ pub fn follow(
     let status = probe.status.get();
     let mut ended = probe.join();
     let failure = ended.failure.take();
-    let (run, finished) = printing.finish(output, &ended, &status);
-    let exit = report(output, &run, &finished)?;
+    let (run, finished) = printing.finish(&ended, &status);
+    let exit = report(output, &run, finished)?;
     match failure {
         Some(error) => Err(error.into()),
         None if stopping && run.overall.counters.sent == 0 => Ok(Exit::Interrupted),
@@ -313,47 +313,32 @@ impl Printing {
         gone && !to_file && !self.writers.are_read()
     }
 
-    fn finish(self, output: &ProbeOutputArgs, ended: &Ended, status: &Status) -> (Run, Finished) {
+    fn finish(self, ended: &Ended, status: &Status) -> (Run, Finished) {
         let lines = self.collected.undelivered_lines();
         let undelivered = lines.iter().map(|line| options::named(line).into_owned()).collect();
         let left_out = self.collected.about().left_out.clone();
         let mut run = self.collected.finish(ended, status.clock);
         run.config.command = signals::command_line();
-        let mut unsaved = self.writers.finish();
+        let unsaved = self.writers.finish();
         if !unsaved.is_empty() {
             run.caveats.insert(Caveat::RecordsLost);
-        }
-        if let Some(path) = &output.out
-            && let Err(error) = run_file::save(path, &run)
-        {
-            unsaved.push(format!("{}: {error}", path.display()));
         }
         (run, Finished { unsaved, undelivered, left_out })
     }
 }
 
-/// Prints the summary, and says how it went.
-fn report(output: &ProbeOutputArgs, run: &Run, finished: &Finished) -> Result<Exit> {
-    if output.json {
-        run_file::print(run);
-    } else {
-        let (width, _) = terminal_size();
-        let to_stderr = output.takes_stdout();
-        let style = if to_stderr { Style::default() } else { Style::for_stdout() };
-        let mut text = Vec::new();
-        summary::write(&mut text, run, width, style).context("cannot make the summary")?;
-        let mut text = String::from_utf8_lossy(&text).into_owned();
-        for line in &finished.undelivered {
-            for line in live::wrapped(&format!("! {line}"), width) {
-                text.push_str(&style.paint(Tone::Warn, &line));
-                text.push('\n');
-            }
-        }
-        match to_stderr {
-            true => errln!(INFO, "{}", text.trim_end()),
-            false => console::print(&text),
-        }
-    }
+/// Saves the run, prints its summary, and says how it went.
+fn report(output: &ProbeOutputArgs, run: &Run, mut finished: Finished) -> Result<Exit> {
+    let summary = match output.json {
+        true => None,
+        false => Some(summary_text(output, run, &finished.undelivered)?),
+    };
+    let show = || match &summary {
+        None => run_file::print(run),
+        Some(text) if output.takes_stdout() => errln!(INFO, "{}", text.trim_end()),
+        Some(text) => console::print(text),
+    };
+    finished.unsaved.extend(run_file::save_and_show(output.out.as_deref(), run, show));
     for (name, why) in finished.left_out.iter().take(FEW_LEFT_OUT) {
         errln!(WARN, "not measured: {name}: {}", options::named(why));
     }
@@ -372,6 +357,21 @@ fn report(output: &ProbeOutputArgs, run: &Run, finished: &Finished) -> Result<Ex
         (true, true) => Exit::Negative,
         (true, false) => Exit::Ok,
     })
+}
+
+fn summary_text(output: &ProbeOutputArgs, run: &Run, undelivered: &[String]) -> Result<String> {
+    let (width, _) = terminal_size();
+    let style = if output.takes_stdout() { Style::default() } else { Style::for_stdout() };
+    let mut text = Vec::new();
+    summary::write(&mut text, run, width, style).context("cannot make the summary")?;
+    let mut text = String::from_utf8_lossy(&text).into_owned();
+    for line in undelivered {
+        for line in live::wrapped(&format!("! {line}"), width) {
+            text.push_str(&style.paint(Tone::Warn, &line));
+            text.push('\n');
+        }
+    }
+    Ok(text)
 }
 
 /// What is on the screen meanwhile.

@@ -73,6 +73,10 @@ fn summary(made: &TrafficReport) -> String {
             text += "\nThe truth has the dropped frames too: repeat without them.";
         }
     }
+    if made.unread {
+        text += "\nThe reader left before the end: these packets were written, and no others are in \
+                 the truth.";
+    }
     if made.interrupted {
         text += "\nInterrupted: the traffic is shorter than it was asked for.";
     }

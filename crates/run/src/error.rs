@@ -16,6 +16,9 @@ pub enum RunError {
     /// It ran, but what it was to write could not be written.
     #[error("{0:#}")]
     Unsaved(anyhow::Error),
+    /// The end was asked for while a start waited, before anything was measured.
+    #[error("{0:#}")]
+    Interrupted(anyhow::Error),
 }
 
 impl RunError {

@@ -15,6 +15,7 @@ pub mod flow;
 pub mod header;
 pub mod joins;
 mod links;
+pub mod output_file;
 pub mod pem;
 pub mod probe;
 pub mod pump;

@@ -8,6 +8,11 @@ use std::fs::File;
 use std::io::{self, Seek as _, SeekFrom, Write};
 use std::path::Path;
 
+use anyhow::anyhow;
+
+use crate::error::RunError;
+use crate::output_file::{OutputFile, refused};
+use crate::running::Stop;
 use crate::whole_file;
 
 /// A writer of whole records.
@@ -55,18 +60,23 @@ impl Sink<Box<dyn Write + Send>> {
     /// To the file at `path`, which is made or emptied; `-` is what `stdout` opens.
     ///
     /// # Errors
-    /// As [`whole_file::create`]; `-` where there is no such output.
-    pub fn create(path: &Path, stdout: Option<fn() -> Box<dyn Write + Send>>) -> io::Result<Self> {
+    /// The file cannot be opened; the end was asked for while a pipe had no reader; `-` where there
+    /// is no such output.
+    pub fn create(
+        path: &Path,
+        stdout: Option<fn() -> Box<dyn Write + Send>>,
+        stop: &Stop,
+    ) -> Result<Self, RunError> {
         if path == Path::new("-") {
-            return Ok(Sink::new(whole_file::writer(path, stdout)?, "standard output"));
+            return Ok(Sink::new(standard_output(stdout)?, STANDARD_OUTPUT));
         }
-        Ok(Sink::to_file(whole_file::create(path)?, path))
+        let file = whole_file::create(path, stop).map_err(|e| refused(path, e))?;
+        Ok(Sink::to_file(file, path))
     }
 
     /// To an open file, which is called `path`.
-    pub fn to_file(file: File, path: &Path) -> Self {
-        let is_file = file.metadata().is_ok_and(|about| about.is_file());
-        let again = if is_file { file.try_clone().ok() } else { None };
+    pub fn to_file(file: OutputFile, path: &Path) -> Self {
+        let again = if file.is_regular() { file.file().try_clone().ok() } else { None };
         let sink = Sink::new(Box::new(file) as Box<_>, &path.display().to_string());
         Sink { file: again, ..sink }
     }
@@ -197,7 +207,7 @@ impl<W: Write> Sink<W> {
 
     /// Whether the reader of a pipe has gone, which is noted.
     fn has_gone(&mut self, error: &io::Error) -> bool {
-        self.unread |= error.kind() == io::ErrorKind::BrokenPipe;
+        self.unread |= has_reader_gone(error);
         self.unread
     }
 
@@ -216,6 +226,21 @@ impl<W: Write> Sink<W> {
     }
 }
 
+/// What `-` is, where the program has such an output.
+pub(crate) fn standard_output(
+    stdout: Option<fn() -> Box<dyn Write + Send>>,
+) -> Result<Box<dyn Write + Send>, RunError> {
+    let none = || RunError::Host(anyhow!("there is no standard output; name a file"));
+    Ok(stdout.ok_or_else(none)?())
+}
+
+/// Whether a write failed because the reader of a pipe has gone.
+pub(crate) fn has_reader_gone(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::BrokenPipe
+}
+
+/// The name of `-` in messages.
+pub(crate) const STANDARD_OUTPUT: &str = "standard output";
 /// Three intervals of 20,000 streams, and a good deal more of few.
 const WAITING_LIMIT: usize = 64 << 20;
 const CHUNK: usize = 256 << 10;
@@ -278,7 +303,7 @@ pub(crate) mod tests {
     #[test]
     fn a_file_ends_with_a_whole_line_at_any_time() {
         let path = std::env::temp_dir().join(format!("sonde-sink-{}.jsonl", std::process::id()));
-        let mut sink = Sink::create(&path, None).unwrap();
+        let mut sink = Sink::create(&path, None, &Stop::default()).unwrap();
         // A disk on which the file may not grow beyond 12 bytes.
         struct Small(File, u64);
         impl Write for Small {
@@ -330,7 +355,7 @@ pub(crate) mod tests {
 
     #[test]
     fn dev_full_is_an_unsaved_file() {
-        let mut sink = Sink::create(Path::new("/dev/full"), None).unwrap();
+        let mut sink = Sink::create(Path::new("/dev/full"), None, &Stop::default()).unwrap();
         sink.push(b"x\n");
         let unsaved = sink.finish().err().unwrap();
         assert_eq!((unsaved.name.as_str(), unsaved.waiting), ("/dev/full", 2));

@@ -7,6 +7,7 @@ mod truth;
 
 use std::collections::BTreeMap;
 
+use anyhow::anyhow;
 use serde::Serialize;
 use sonde_meter::traffic::FlowGenerator;
 pub use sonde_meter::traffic::{
@@ -14,9 +15,9 @@ pub use sonde_meter::traffic::{
 };
 
 use self::live::Outlet;
-use self::pcap::PcapFile;
+use self::pcap::{EarlyEnd, MOST_WAITING, PcapFile};
 pub use self::settings::{Resolution, Settings, TruthForm};
-use self::truth::TruthFile;
+use self::truth::{FinishedTruth, TruthFile};
 use crate::error::{RunError, SettingsError};
 use crate::running::{Context, Ended, Latest, Running, Stop, records};
 
@@ -49,6 +50,9 @@ pub struct TrafficReport {
     pub behind_s: Option<f64>,
     /// The end was asked for before it was reached.
     pub interrupted: bool,
+    /// Of a file: the reader of its pipe left before the end. The counts are of what was written.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub unread: bool,
 }
 
 /// Opens the file or the port, and begins to make traffic and truth.
@@ -60,12 +64,11 @@ pub fn start(settings: Settings, context: &Context) -> Result<Making, RunError> 
     let config = settings.config();
     let generator =
         FlowGenerator::new(config.clone()).map_err(|e| RunError::settings(e.to_string()))?;
-    let mut truth =
-        TruthFile::create(settings.truth.as_deref(), context.stdout, settings.truth_form)?;
+    let mut truth = TruthFile::create(settings.truth.as_deref(), context, settings.truth_form)?;
     let output = match (&settings.out, &settings.iface) {
         (Some(path), None) => {
             let longest = config.longest_frame();
-            Output::File(PcapFile::create(path, context.stdout, settings.resolution, longest)?)
+            Output::File(PcapFile::create(path, context, settings.resolution, longest)?)
         }
         (None, Some(iface)) => Output::Port(live::open(iface, settings.engine, &config)?),
         // Checked above.
@@ -76,26 +79,30 @@ pub fn start(settings: Settings, context: &Context) -> Result<Making, RunError> 
     let (stop, theirs) = (context.stop.clone(), status.clone());
     let asked = stop.clone();
     let work = move || {
-        let (made, failure) = match output {
-            Output::File(file) => {
-                match to_file(generator, file, &mut truth, &theirs, &asked) {
-                    Ok(made) => (Some(made), None),
-                    // How much of the file can be read is not known.
-                    Err(error) => (None, Some(RunError::Unsaved(error))),
+        let (mut made, mut failure) = match output {
+            Output::File(file) => to_file(generator, file, &mut truth, &theirs, &asked),
+            Output::Port(outlet) => live::run(outlet, generator, &mut truth, &theirs, &asked),
+        };
+        let FinishedTruth { flows, unread, unsaved } = truth.finish();
+        made.flows = flows;
+        if unread {
+            tracing::warn!("the truth is incomplete: its reader left before its end");
+        }
+        if let Some(unsaved) = unsaved {
+            let of_truth = anyhow!("the truth is incomplete: {unsaved}");
+            failure = Some(match failure {
+                None => RunError::Unsaved(of_truth),
+                Some(RunError::Unsaved(other)) => {
+                    RunError::Unsaved(anyhow!("{other:#}. {of_truth}"))
                 }
-            }
-            Output::Port(outlet) => {
-                let (made, failure) = live::run(outlet, generator, &mut truth, &theirs, &asked);
-                (Some(made), failure)
-            }
-        };
-        let (made, failure) = match (truth.finish(), made) {
-            (Ok(flows), Some(made)) => (Some(TrafficReport { flows, ..made }), failure),
-            (Ok(_), None) => (None, failure),
-            (Err(error), _) => (None, failure.or(Some(RunError::Unsaved(error)))),
-        };
-        theirs.update(|s| made.iter().for_each(|made| s.clone_from(made)));
-        made.into_iter().for_each(|made| sender.push(made));
+                Some(other) => {
+                    tracing::warn!("{of_truth}");
+                    other
+                }
+            });
+        }
+        theirs.update(|s| s.clone_from(&made));
+        sender.push(made);
         Ended { counters: counters(&theirs.get()), failure, ..Ended::default() }
     };
     Running::start("sonde-traffic", (receiver, status, ()), stop, work)
@@ -118,34 +125,51 @@ fn counters(made: &TrafficReport) -> BTreeMap<String, u64> {
         .into()
 }
 
-/// All of it, as fast as it goes.
+/// All of it, as fast as it goes. Packets that the file did not take are not in the truth.
 fn to_file(
     mut generator: FlowGenerator,
     mut file: PcapFile,
     truth: &mut TruthFile,
     status: &Latest<TrafficReport>,
     stop: &Stop,
-) -> anyhow::Result<TrafficReport> {
+) -> (TrafficReport, Option<RunError>) {
     let mut made = TrafficReport::default();
-    let mut span = None;
-    while let Some(at) = generator.next_at() {
-        let len = generator.emit(at, file.slot()?, &mut |flow| truth.add(flow));
-        file.commit(at, len)?;
+    let (mut first, mut failure) = (None, None);
+    // What waits in the file, and the packet that it may refuse for its time.
+    generator.keep_recent(MOST_WAITING + 1);
+    while let Some(at) = generator.next_at()
+        && let Some(slot) = file.slot()
+    {
+        let len = generator.emit(at, slot, &mut |flow| truth.add(flow));
         made.packets += 1;
         made.bytes += len as u64;
-        span = Some((span.map_or(at, |(first, _)| first), at));
+        if let Err(error) = file.commit(at, len) {
+            failure = Some(error);
+            break;
+        }
+        first.get_or_insert(at);
         if made.packets.is_multiple_of(LOOK_EVERY) {
             status.update(|s| (s.packets, s.bytes) = (made.packets, made.bytes));
             made.interrupted = stop.is_asked();
-            if made.interrupted || file.is_unread() {
+            if made.interrupted {
                 break;
             }
         }
     }
+    let (written, early) = file.finish();
+    match early {
+        None => {}
+        Some(EarlyEnd::Unread) => made.unread = true,
+        Some(EarlyEnd::Failed(error)) => failure = failure.or(Some(error)),
+    }
+    let (_, octets) = generator.take_back(made.packets - written.frames);
+    made.packets = written.frames;
+    made.bytes -= octets;
     generator.finish(&mut |flow| truth.add(flow));
-    file.finish()?;
-    made.seconds = span.map_or(0.0, |(first, last)| (last - first) as f64 / 1e9);
-    Ok(made)
+    if let (Some(first), Some(last)) = (first, written.last_at) {
+        made.seconds = (last - first) as f64 / 1e9;
+    }
+    (made, failure.map(RunError::Unsaved))
 }
 
 /// Packets between two looks at whether the end is asked for, and updates of the status.

@@ -7,16 +7,33 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use crate::output_file::{OutputFile, nonblocking, open_lock};
+use crate::running::Stop;
+
 /// Saves `run` at `path`. It is written beside it first and renamed, so that a reader
 /// never sees half a file and a full disk leaves the old one. What is not an ordinary
 /// file (a pipe, a device) is written to directly.
-pub fn save(path: &Path, run: &impl Serialize) -> io::Result<()> {
+///
+/// # Errors
+/// What the file system refuses; as [`OutputFile::open`].
+pub fn save(path: &Path, run: &impl Serialize, stop: &Stop) -> io::Result<()> {
     if fs::metadata(path).is_ok_and(|m| !m.is_file()) {
-        return write(File::options().write(true).open(path)?, run);
+        return write(OutputFile::open(path, stop)?, run);
     }
+    replace(path, run)
+}
+
+/// Makes or replaces the file at `path` with `run`, as [`save`] does, whatever stands there.
+///
+/// # Errors
+/// What the file system refuses.
+pub fn replace(path: &Path, run: &impl Serialize) -> io::Result<()> {
     let temporary = beside(path);
-    let opened = File::options().write(true).create(true).truncate(true).mode(0o640).clone();
-    let saved = opened
+    let saved = nonblocking()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o640)
         .open(&temporary)
         .and_then(|file| {
             write(&file, run)?;
@@ -35,34 +52,19 @@ pub fn save(path: &Path, run: &impl Serialize) -> io::Result<()> {
 /// it: their records would be spliced.
 ///
 /// # Errors
-/// As [`File::create`]; another process writes to it, and it was left as it is.
-pub fn create(path: &Path) -> io::Result<File> {
-    let file = File::options().write(true).create(true).truncate(false).mode(0o640).open(path)?;
+/// As [`OutputFile::open`]; another process writes to it, and it was left as it is.
+pub fn create(path: &Path, stop: &Stop) -> io::Result<OutputFile> {
+    let output = OutputFile::open(path, stop)?;
+    let file = output.file();
     // Pipes and devices are shared at will.
-    if file.metadata()?.is_file() {
-        lock(&file)?;
+    if output.is_regular() {
+        lock(file)?;
         if is_locked(&lock_of(path)) {
             return Err(in_use());
         }
         file.set_len(0)?;
     }
-    Ok(file)
-}
-
-/// Opens a writer to the file at `path`, as [`create`] does; `-` is what `stdout` opens.
-///
-/// # Errors
-/// As [`create`]; `-` where there is no such output.
-pub fn writer(
-    path: &Path,
-    stdout: Option<fn() -> Box<dyn Write + Send>>,
-) -> io::Result<Box<dyn Write + Send>> {
-    if path != Path::new("-") {
-        return Ok(Box::new(create(path)?));
-    }
-    let stdout =
-        stdout.ok_or_else(|| io::Error::other("there is no standard output; name a file"))?;
-    Ok(stdout())
+    Ok(output)
 }
 
 /// The right to replace a file again and again, as [`save`] does. It is that of one process, until
@@ -89,19 +91,7 @@ impl WriteLock {
         // A lock on the file itself would go with it when it is replaced.
         let lock_path = lock_of(path);
         loop {
-            let made = File::options()
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .mode(0o644)
-                .open(&lock_path);
-            let file = match made {
-                // Another user's, which can be locked though not written to.
-                Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
-                    File::open(&lock_path).map_err(|_| e)?
-                }
-                made => made?,
-            };
+            let file = open_lock(&lock_path)?;
             lock(&file)?;
             // Whoever had it before may have removed it meanwhile.
             if fs::metadata(&lock_path).is_ok_and(|there| is_same(&there, &file)) {
@@ -120,9 +110,16 @@ impl Drop for WriteLock {
 }
 
 /// The file that [`WriteLock`] holds for `path`.
-fn lock_of(path: &Path) -> PathBuf {
+pub(crate) fn lock_of(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!(".{name}.lock"))
+}
+
+/// Where a file of flows is written that cannot be read before its end.
+pub(crate) fn part_of(path: &Path) -> PathBuf {
+    let mut part = path.to_owned().into_os_string();
+    part.push(".part");
+    part.into()
 }
 
 /// Keeps other processes from writing to a file, until it is closed.
@@ -136,7 +133,7 @@ fn lock(file: &File) -> io::Result<()> {
 
 /// Whether another process holds the lock of the file at `path`.
 fn is_locked(path: &Path) -> bool {
-    let Ok(file) = File::open(path) else { return false };
+    let Ok(file) = nonblocking().read(true).open(path) else { return false };
     matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
 }
 
@@ -167,14 +164,14 @@ pub fn numbered(path: &Path, index: u32) -> PathBuf {
 /// Opens the first of a run's files after the one at `index` that does not exist yet.
 /// Returns it with its index. `None`: it cannot be opened, which is logged; the file before
 /// it goes on.
-pub fn create_next(path: &Path, index: u32) -> Option<(File, u32)> {
+pub fn create_next(path: &Path, index: u32) -> Option<(OutputFile, u32)> {
     for next in index + 1.. {
         let name = numbered(path, next);
         match File::options().write(true).create_new(true).mode(0o640).open(&name) {
             Ok(file) => {
                 // It is new: nobody else can have the lock.
                 let _ = lock(&file);
-                return Some((file, next));
+                return Some((file.into(), next));
             }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => {
@@ -212,7 +209,7 @@ mod tests {
         let path = folder.join("run.json");
         fs::write(&path, "old").unwrap();
         let run = json!({ "records": [1, 2, 3] });
-        save(&path, &run).unwrap();
+        replace(&path, &run).unwrap();
         let read: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
         let left = fs::read_dir(&folder).unwrap().count();
         fs::remove_dir_all(&folder).unwrap();
@@ -222,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_full_disk_is_an_error_and_the_device_stays() {
-        let error = save(Path::new("/dev/full"), &json!({})).unwrap_err();
+        let error = save(Path::new("/dev/full"), &json!({}), &Stop::default()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);
         use std::os::unix::fs::FileTypeExt as _;
         assert!(fs::metadata("/dev/full").unwrap().file_type().is_char_device());
@@ -232,7 +229,7 @@ mod tests {
     fn results_are_not_for_everybody() {
         use std::os::unix::fs::PermissionsExt as _;
         let path = std::env::temp_dir().join(format!("sonde-run-mode-{}.json", std::process::id()));
-        save(&path, &json!({})).unwrap();
+        replace(&path, &json!({})).unwrap();
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         fs::remove_file(&path).unwrap();
         assert_eq!(mode & 0o777 & !0o640, 0, "{mode:o}");
@@ -244,13 +241,14 @@ mod tests {
         fs::create_dir_all(&folder).unwrap();
         let path = folder.join("k.jsonl");
         let kind = |error: io::Error| error.kind();
-        let first = create(&path).unwrap();
-        (&first).write_all(b"one\n").unwrap();
+        let create = |path: &Path| create(path, &Stop::default());
+        let mut first = create(&path).unwrap();
+        first.write_all(b"one\n").unwrap();
         let refused = [create(&path).unwrap_err(), WriteLock::take(&path).unwrap_err()].map(kind);
         let kept = fs::read(&path).unwrap();
         drop(first);
         let taken = WriteLock::take(&path).unwrap();
-        save(&path, &json!({})).unwrap();
+        replace(&path, &json!({})).unwrap();
         let replaced = [create(&path).unwrap_err(), WriteLock::take(&path).unwrap_err()].map(kind);
         drop(taken);
         // What a killed process leaves is no lock.
@@ -270,7 +268,8 @@ mod tests {
     #[test]
     fn pipes_and_devices_are_shared_and_folders_are_no_files() {
         let null = Path::new("/dev/null");
-        let both = (create(null).unwrap(), create(null).unwrap());
+        let stop = Stop::default();
+        let both = (create(null, &stop).unwrap(), create(null, &stop).unwrap());
         drop(both);
         assert!(WriteLock::take(null).unwrap().is_none());
         let folder = WriteLock::take(&std::env::temp_dir()).unwrap_err();
@@ -279,7 +278,8 @@ mod tests {
 
     #[test]
     fn no_such_folder_is_an_error() {
-        let error = save(Path::new("/nonexistent/run.json"), &json!({})).unwrap_err();
+        let error =
+            save(Path::new("/nonexistent/run.json"), &json!({}), &Stop::default()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }
 }

@@ -17,6 +17,7 @@ use serde::de::DeserializeOwned;
 use sonde_results::bench::{BENCH_SCHEMA_VERSION, BenchRun, Measurement};
 use sonde_results::trial::Trial;
 use sonde_run::error::RunError;
+use sonde_run::output_file::open_lock;
 use sonde_run::whole_file;
 
 /// Something was measured, or was to be, that the folder does not take.
@@ -80,7 +81,7 @@ impl Store {
                     folder.display()
                 )));
             }
-            whole_file::save(&head_file, &head).with_context(|| {
+            whole_file::replace(&head_file, &head).with_context(|| {
                 format!(
                     "cannot write {}; free space, or choose another folder with `out`",
                     head_file.display()
@@ -111,7 +112,7 @@ impl Store {
     pub fn save_head(&self, run: &BenchRun) -> Result<(), NotSaved> {
         let head = BenchRun { trials: Vec::new(), measurements: Vec::new(), ..run.clone() };
         let file = self.folder.join(HEAD);
-        whole_file::save(&file, &head).map_err(|e| self.not_saved(HEAD, e))
+        whole_file::replace(&file, &head).map_err(|e| self.not_saved(HEAD, e))
     }
 
     fn not_saved(&self, name: &str, source: io::Error) -> NotSaved {
@@ -269,7 +270,7 @@ fn is_ours(name: &OsStr) -> bool {
 
 fn lock(folder: &Path) -> Result<File> {
     let path = folder.join(LOCK);
-    let file = File::create(&path).with_context(|| {
+    let file = open_lock(&path).with_context(|| {
         format!("cannot write {}; choose a folder that is yours with `out`", path.display())
     })?;
     match file.try_lock() {

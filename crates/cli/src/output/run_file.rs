@@ -11,16 +11,38 @@ use sonde_run::whole_file::{self, WriteLock};
 
 use crate::console;
 
-/// Saves `run` at `path`, as [`whole_file::save`] does; `-` is standard output.
+/// Saves `run` at `path`, as [`whole_file::save`] does; `-` is standard output. Signals end the wait
+/// for the reader of a pipe.
 ///
 /// # Errors
-/// What the file system refuses.
-pub fn save(path: &Path, run: &impl Serialize) -> io::Result<()> {
+/// What the file system refuses; there was no reader.
+fn save(path: &Path, run: &impl Serialize) -> io::Result<()> {
     if path == Path::new("-") {
         print(run);
         return Ok(());
     }
-    whole_file::save(path, run)
+    whole_file::save(path, run, &console::stop())
+}
+
+/// Saves `run`, if there is a path, and shows its summary by `show`: before it is saved to a pipe,
+/// whose reader may have to be waited for. What was not saved, and why.
+pub fn save_and_show(
+    path: Option<&Path>,
+    run: &impl Serialize,
+    show: impl FnOnce(),
+) -> Option<String> {
+    let save = || {
+        let path = path?;
+        let error = save(path, run).err()?;
+        Some(format!("{}: {error}", path.display()))
+    };
+    if path.is_some_and(|path| path != Path::new("-") && !replaces(path)) {
+        show();
+        return save();
+    }
+    let unsaved = save();
+    show();
+    unsaved
 }
 
 /// The right to save a run at `path`, which is this process's until it is dropped: to be asked for

@@ -146,12 +146,9 @@ impl Printing {
                 run.caveats.insert(Caveat::RecordsLost);
             }
         }
-        if let Some(path) = &self.out
-            && let Err(error) = run_file::save(path, &run)
-        {
-            unsaved.push(format!("{}: {error}", path.display()));
-        }
-        self.print_summary(&run);
+        unsaved.extend(run_file::save_and_show(self.out.as_deref(), &run, || {
+            self.print_summary(&run);
+        }));
         for what in &unsaved {
             errln!(ERROR, "not saved: {what}");
         }

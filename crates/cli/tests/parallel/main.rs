@@ -9,6 +9,7 @@ mod load;
 mod messages;
 mod otg_cli;
 mod output_files;
+mod pipes;
 #[path = "../support/process.rs"]
 #[expect(dead_code, reason = "the exclusive tests use more of it")]
 mod process;

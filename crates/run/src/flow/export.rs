@@ -26,6 +26,7 @@ use sonde_results::flow::FlowRecord;
 use sonde_results::flow_run::ExportTotal;
 
 use super::settings::{Export, ExportFormat, Field, FlowFileFormat, Settings, TimeUnits};
+use crate::error::RunError;
 use crate::running::{RecordReceiver, Stop};
 
 /// One destination of flow records.
@@ -91,7 +92,7 @@ pub struct Common<'a> {
 
 /// Opens all that was asked for; the first that cannot be opened is the failure. Besides, what the
 /// program reads: nothing, unless it asked for records.
-pub fn open(common: &Common<'_>) -> Result<(Outputs, RecordReceiver<Vec<FlowRecord>>)> {
+pub fn open(common: &Common<'_>) -> Result<(Outputs, RecordReceiver<Vec<FlowRecord>>), RunError> {
     let export = &common.settings.export;
     let mut outputs: Outputs = Vec::new();
     for target in &export.export {
@@ -105,6 +106,7 @@ pub fn open(common: &Common<'_>) -> Result<(Outputs, RecordReceiver<Vec<FlowReco
             path,
             common.stdout,
             common.tai_offset_s,
+            &common.stop,
         )?));
     }
     let (subscriber, records) =
@@ -115,7 +117,7 @@ pub fn open(common: &Common<'_>) -> Result<(Outputs, RecordReceiver<Vec<FlowReco
     Ok((outputs, records))
 }
 
-fn file(path: &Path, common: &Common<'_>) -> Result<Box<dyn Output>> {
+fn file(path: &Path, common: &Common<'_>) -> Result<Box<dyn Output>, RunError> {
     match FlowFileFormat::of(path).map_err(anyhow::Error::msg)? {
         FlowFileFormat::Ipfix => {
             let config = common.config(ExportProtocol::Ipfix, FILE_MESSAGE, false);
@@ -123,6 +125,7 @@ fn file(path: &Path, common: &Common<'_>) -> Result<Box<dyn Output>> {
                 path,
                 config,
                 common.settings.export.checksums,
+                &common.stop,
             )?))
         }
         FlowFileFormat::Parquet => {

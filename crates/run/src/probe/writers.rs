@@ -3,7 +3,6 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use anyhow::Context as _;
 use sonde_results::{Interval, Run, StreamInfo, ToUtc as _};
 
 use super::csv::CsvRows;
@@ -41,7 +40,8 @@ impl Writers {
     /// Opens the files and writes what comes before the first record.
     ///
     /// # Errors
-    /// Both are one file; a file that cannot be made.
+    /// Both are one file; a file that cannot be made; the end was asked for while a pipe had no
+    /// reader.
     pub fn open(
         settings: &WriterSettings,
         run: &Run,
@@ -50,10 +50,7 @@ impl Writers {
     ) -> Result<Self, RunError> {
         settings.files().check()?;
         let WriterSettings { jsonl, csv } = settings;
-        let sink = |path: &PathBuf| {
-            Sink::create(path, context.stdout)
-                .with_context(|| format!("cannot write {}; choose another path", path.display()))
-        };
+        let sink = |path: &PathBuf| Sink::create(path, context.stdout, &context.stop);
         let jsonl = jsonl.as_ref().map(sink).transpose()?.map(|sink| {
             let start_ns = run.header.start_ns.saturating_sub(run.header.tai_offset_ns());
             ProbeJsonLines::begin(sink, start_ns, &run.header.host, &run.config, streams)

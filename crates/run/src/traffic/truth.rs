@@ -1,41 +1,45 @@
 //! The truth about flows as CSV, in the columns of CESNET's FlowTest. So its analyzer can
 //! judge what was made here, and `sonde flow verify` what FlowTest made.
 
-use std::io::{self, BufWriter, Write};
+use std::io::Write;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use anyhow::{Context as _, Result};
 use sonde_meter::traffic::{FlowSideTruth, FlowTruth, TrafficApp, write_name};
 
 use super::settings::TruthForm;
-use crate::whole_file;
+use crate::error::RunError;
+use crate::running::Context;
+use crate::sink::{Sink, Unsaved};
 
 /// A file of flows, or a mere count of them.
 pub(super) struct TruthFile {
-    out: Option<(BufWriter<Box<dyn Write + Send>>, PathBuf)>,
+    sink: Option<Sink<Box<dyn Write + Send>>>,
     form: TruthForm,
     line: Vec<u8>,
     flows: u64,
-    /// The first thing that went wrong; nothing is written behind it.
-    error: Option<io::Error>,
+}
+
+/// How the truth has ended.
+pub(super) struct FinishedTruth {
+    /// Flows that it is about.
+    pub flows: u64,
+    /// The reader of its pipe has left before its end.
+    pub unread: bool,
+    /// What is not in it.
+    pub unsaved: Option<Unsaved>,
 }
 
 impl TruthFile {
-    /// With its header, if there is a path; `-` is what `stdout` opens.
+    /// With its header, if there is a path; `-` is the context's standard output.
     pub fn create(
         path: Option<&Path>,
-        stdout: Option<fn() -> Box<dyn Write + Send>>,
+        context: &Context,
         form: TruthForm,
-    ) -> Result<Self> {
-        let open = |path: &Path| -> Result<_> {
-            let file = whole_file::writer(path, stdout)
-                .with_context(|| format!("cannot write {}; choose another path", path.display()))?;
-            Ok((BufWriter::with_capacity(BUFFER, file), path.to_owned()))
-        };
-        let out = path.map(open).transpose()?;
-        let mut truth =
-            TruthFile { out, form, line: Vec::with_capacity(512), flows: 0, error: None };
+    ) -> Result<Self, RunError> {
+        let open = |path| Sink::create(path, context.stdout, &context.stop);
+        let sink = path.map(open).transpose()?;
+        let mut truth = TruthFile { sink, form, line: Vec::with_capacity(512), flows: 0 };
         truth.line.extend(header(form).as_bytes());
         truth.write_line();
         Ok(truth)
@@ -44,7 +48,7 @@ impl TruthFile {
     /// Writes the line of a flow.
     pub fn add(&mut self, flow: &FlowTruth) {
         self.flows += 1;
-        if self.out.is_none() || self.error.is_some() {
+        if self.sink.is_none() {
             return;
         }
         match self.form {
@@ -60,25 +64,21 @@ impl TruthFile {
         self.write_line();
     }
 
-    /// Everything is on its way to the disk; how many flows there were.
-    pub fn finish(self) -> Result<u64> {
-        let Some((mut out, path)) = self.out else { return Ok(self.flows) };
-        match self.error.map_or_else(|| out.flush(), Err) {
-            Ok(()) => Ok(self.flows),
-            // The reader of a pipe has gone.
-            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(self.flows),
-            Err(e) => {
-                Err(e).context(format!("cannot write {}; is there space left?", path.display()))
-            }
+    /// Writes the rest.
+    pub fn finish(self) -> FinishedTruth {
+        let mut finished = FinishedTruth { flows: self.flows, unread: false, unsaved: None };
+        if let Some(mut sink) = self.sink {
+            sink.flush();
+            finished.unread = sink.is_unread();
+            finished.unsaved = sink.finish().err();
         }
+        finished
     }
 
     fn write_line(&mut self) {
         self.line.push(b'\n');
-        if let Some((out, _)) = &mut self.out
-            && let Err(error) = out.write_all(&self.line)
-        {
-            self.error.get_or_insert(error);
+        if let Some(sink) = &mut self.sink {
+            sink.push(&self.line);
         }
         self.line.clear();
     }
@@ -214,8 +214,6 @@ fn address(line: &mut Vec<u8>, address: IpAddr) {
         IpAddr::V6(a) => write!(line, "{a}").expect("memory takes all"),
     }
 }
-
-const BUFFER: usize = 1 << 20;
 
 #[cfg(test)]
 mod tests {

@@ -4,12 +4,14 @@ use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
 use sonde_meter::export::{Checksums, Config, ExportInterface, ExportStats, Exporter};
 use sonde_results::flow::FlowRecord;
 use sonde_results::flow_run::ExportTotal;
 
 use super::Output;
+use crate::error::RunError;
+use crate::output_file::{OutputFile, refused};
+use crate::running::Stop;
 use crate::whole_file;
 
 /// The files of a run. Whole messages are written, so that what a kill leaves is readable.
@@ -32,7 +34,7 @@ pub struct IpfixFile {
 
 /// Whole messages on their way to the disk.
 struct Writer {
-    file: File,
+    file: OutputFile,
     /// Each message gets one, if that was asked for.
     checksums: Option<Checksums>,
     /// Messages that were not written yet.
@@ -44,10 +46,14 @@ struct Writer {
 
 impl IpfixFile {
     /// Makes or empties the file; its messages get checksums, or not.
-    pub fn create(path: &Path, mut config: Config, checksums: bool) -> Result<Self> {
-        let file = whole_file::create(path)
-            .with_context(|| format!("cannot write {}; choose another path", path.display()))?;
-        let first = file.try_clone().ok();
+    pub fn create(
+        path: &Path,
+        mut config: Config,
+        checksums: bool,
+        stop: &Stop,
+    ) -> Result<Self, RunError> {
+        let file = whole_file::create(path, stop).map_err(|e| refused(path, e))?;
+        let first = file.file().try_clone().ok();
         let checksums = checksums.then(Checksums::default);
         if checksums.is_some() {
             config.message_bytes -= Checksums::ADDED;
@@ -147,7 +153,7 @@ impl Output for IpfixFile {
 
     fn rotate(&mut self, now_ns: i64, stats: &ExportStats) {
         // A pipe goes on.
-        if !self.out.file.metadata().is_ok_and(|about| about.is_file()) {
+        if !self.out.file.is_regular() {
             return;
         }
         let Some(next) = whole_file::create_next(&self.path, self.index) else { return };
@@ -222,7 +228,7 @@ mod tests {
         std::fs::write(folder.0.join("flows-0003.ipfix"), "old").unwrap();
         let profile = Profile { protocol: ExportProtocol::Ipfix, ..Profile::default() };
         let config = Config { profile, message_bytes: 65_535, ..Config::default() };
-        let mut file = IpfixFile::create(&path, config, true).unwrap();
+        let mut file = IpfixFile::create(&path, config, true, &Stop::default()).unwrap();
         let stats = ExportStats::default();
         let ports: Vec<u16> = (1..=6).collect();
         for (n, pair) in ports.chunks(2).enumerate() {
@@ -231,7 +237,10 @@ mod tests {
             }
             file.records(&[record(pair[0]), record(pair[1])], n as i64);
         }
-        assert!(whole_file::create(&path).is_err(), "the first file is free for others");
+        assert!(
+            whole_file::create(&path, &Stop::default()).is_err(),
+            "the first file is free for others"
+        );
         file.finish(3, &stats);
         assert_eq!((file.total().counters["files"], file.lost()), (3, 0));
         let read = |name: &str| {

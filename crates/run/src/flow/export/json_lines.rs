@@ -4,13 +4,14 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
 use sonde_meter::export::ExportStats;
 use sonde_results::ToUtc as _;
 use sonde_results::flow::FlowRecord;
 use sonde_results::flow_run::ExportTotal;
 
 use super::Output;
+use crate::error::RunError;
+use crate::running::Stop;
 use crate::sink::Sink;
 use crate::whole_file;
 
@@ -39,9 +40,9 @@ impl FlowJsonLines {
         path: &Path,
         stdout: Option<fn() -> Box<dyn Write + Send>>,
         tai_offset_s: i32,
-    ) -> Result<Self> {
-        let sink = Sink::create(path, stdout)
-            .with_context(|| format!("cannot write {}; choose another path", path.display()))?;
+        stop: &Stop,
+    ) -> Result<Self, RunError> {
+        let sink = Sink::create(path, stdout, stop)?;
         Ok(FlowJsonLines {
             _first: sink.held(),
             sink: Some(sink),
@@ -182,7 +183,7 @@ mod tests {
         let folder = Folder::new();
         std::fs::create_dir_all(&folder.0).unwrap();
         let path = folder.0.join("a.jsonl");
-        let mut lines = FlowJsonLines::create(&path, None, 37).unwrap();
+        let mut lines = FlowJsonLines::create(&path, None, 37, &Stop::default()).unwrap();
         lines.records(&[at(UTC + 37_000_000_000)], 0);
         lines.finish(0, &ExportStats::default());
         let text = std::fs::read_to_string(path).unwrap();
@@ -194,15 +195,15 @@ mod tests {
         let folder = Folder::new();
         std::fs::create_dir_all(&folder.0).unwrap();
         let path = folder.0.join("a.jsonl");
-        let mut lines = FlowJsonLines::create(&path, None, 0).unwrap();
+        let mut lines = FlowJsonLines::create(&path, None, 0, &Stop::default()).unwrap();
         lines.rotate(0, &ExportStats::default());
         assert_eq!(lines.files, 2);
         let second = whole_file::numbered(&path, 2);
         for path in [&path, &second] {
-            let refused = FlowJsonLines::create(path, None, 0).err().unwrap();
+            let refused = FlowJsonLines::create(path, None, 0, &Stop::default()).err().unwrap();
             assert!(format!("{refused:#}").contains("another process"), "{refused:#}");
         }
         drop(lines);
-        assert!(FlowJsonLines::create(&path, None, 0).is_ok());
+        assert!(FlowJsonLines::create(&path, None, 0, &Stop::default()).is_ok());
     }
 }

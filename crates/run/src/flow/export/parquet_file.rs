@@ -5,7 +5,7 @@
 //! `NAME.parquet.part`: whatever is called `.parquet` can be read. A kill or a full disk loses
 //! the last part at most.
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,7 +22,9 @@ use sonde_results::flow::FlowRecord;
 use sonde_results::flow_run::ExportTotal;
 
 use super::Output;
-use crate::whole_file::{self, WriteLock, numbered};
+use crate::output_file::OutputFile;
+use crate::running::Stop;
+use crate::whole_file::{self, WriteLock, numbered, part_of};
 
 /// The files of a run.
 pub struct ParquetFiles {
@@ -57,7 +59,7 @@ pub struct FileLimits {
 
 /// A file without a footer.
 struct Part {
-    writer: SerializedFileWriter<File>,
+    writer: SerializedFileWriter<OutputFile>,
     path: PathBuf,
     rows: u64,
 }
@@ -94,13 +96,16 @@ impl ParquetFiles {
     }
 
     fn begin(&self) -> Result<Part> {
-        let mut path = numbered(&self.path, self.whole + 1).into_os_string();
-        path.push(".part");
-        let file = whole_file::create(path.as_ref())?;
+        let path = part_of(&numbered(&self.path, self.whole + 1));
+        if fs::metadata(&path).is_ok_and(|about| !about.is_file()) {
+            bail!("{} is no ordinary file; remove it", path.display());
+        }
+        // It is an ordinary file, which is not waited for.
+        let file = whole_file::create(&path, &Stop::default())?;
         let schema = Arc::new(parse_message_type(&schema())?);
         let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
         let writer = SerializedFileWriter::new(file, schema, Arc::new(properties))?;
-        Ok(Part { writer, path: path.into(), rows: 0 })
+        Ok(Part { writer, path, rows: 0 })
     }
 
     /// Writes what waits as a row group.
@@ -173,6 +178,15 @@ impl ParquetFiles {
                 file.display()
             );
             self.warned = Some(why.to_owned());
+        }
+    }
+}
+
+impl Drop for ParquetFiles {
+    /// One that was not ended cannot be read: the run did not begin.
+    fn drop(&mut self) {
+        if let Some(part) = self.part.take() {
+            let _ = fs::remove_file(part.path);
         }
     }
 }
@@ -279,7 +293,7 @@ fn schema() -> String {
 }
 
 fn row_group(
-    writer: &mut SerializedFileWriter<File>,
+    writer: &mut SerializedFileWriter<OutputFile>,
     records: &[FlowRecord],
     tai_offset_ns: i64,
 ) -> Result<(), ParquetError> {

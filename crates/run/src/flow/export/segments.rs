@@ -12,6 +12,7 @@ use anyhow::{Context as _, Result, bail};
 use sonde_wire::ipfix::{HEADER_LEN, Header};
 
 use super::templates::TemplateSets;
+use crate::output_file::open_lock;
 
 /// A message to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,7 +61,7 @@ impl SpoolSegments {
     pub fn open(folder: &Path, limit: u64) -> Result<SpoolSegments> {
         let what = || format!("cannot use the spool folder {}", folder.display());
         fs::create_dir_all(folder).with_context(what)?;
-        let lock = File::create(folder.join(LOCK)).with_context(what)?;
+        let lock = open_lock(&folder.join(LOCK)).with_context(what)?;
         if lock.try_lock().is_err() {
             bail!(
                 "the spool folder {} is in use by another run; give each its own",

@@ -15,7 +15,7 @@ fn a_port_that_fails_is_a_failure_of_the_host_and_not_of_what_is_saved() {
     let (mut port, _) = ReflectedPort::new(begin, &PathModel::default());
     port.fails_at = Some(begin + 1_000_000_000);
     let generator = FlowGenerator::new(Config { rate: 1_000, ..Config::default() }).unwrap();
-    let mut truth = TruthFile::create(None, None, TruthForm::Full).unwrap();
+    let mut truth = TruthFile::create(None, &Context::default(), TruthForm::Full).unwrap();
     let status = Latest::new(TrafficReport::default());
     let outlet = Outlet { port: Box::new(port), interface: "none0".into() };
     let (made, failure) = run(outlet, generator, &mut truth, &status, &Stop::default());

@@ -1,5 +1,6 @@
 //! What can be read while a run goes on, and after it has ended in whatever way.
 
+use std::fs::File;
 use std::net::Ipv4Addr;
 
 use parquet::file::reader::{FileReader as _, SerializedFileReader};
