@@ -7,6 +7,8 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use crate::error::SettingsError;
+use crate::flow::settings::FlowFileFormat;
+use crate::whole_file::{lock_of, part_of};
 
 /// The files of a run, with the settings that name them.
 #[derive(Clone, Debug, Default)]
@@ -40,7 +42,8 @@ impl<'a> RunFiles<'a> {
     /// what they are given.
     ///
     /// # Errors
-    /// Two outputs, or an output and an input, are one file; the message names both settings.
+    /// Two outputs, or an output and an input, are one file, or one is a file that the other makes
+    /// beside its own; the message names both settings.
     pub fn check(&self) -> Result<(), SettingsError> {
         for (i, &(key, path)) in self.outputs.iter().enumerate() {
             let written = Identity::of(path, "/dev/stdout");
@@ -58,6 +61,30 @@ impl<'a> RunFiles<'a> {
                 };
                 return Err(SettingsError::new(key, format!("{why}; name a file for each")));
             }
+            if let Some((other, working)) = self.others(i).find_map(|(other, its)| {
+                let working = working_names(its);
+                let is_it = |name: &PathBuf| written.meets(&Identity::of(name, "/dev/stdout"));
+                Some((other, working.into_iter().find(is_it)?))
+            }) {
+                let why = format!(
+                    "`{other}` needs {} while it is written; name another file",
+                    working.display()
+                );
+                return Err(SettingsError::new(key, why));
+            }
+            if let Some((other, read)) = working_names(path).into_iter().find_map(|working| {
+                let working = Identity::of(&working, "/dev/stdout");
+                let is_it = |(_, read): &&(&str, &Path)| {
+                    read.exists() && working.meets(&Identity::of(read, "/dev/stdin"))
+                };
+                self.inputs.iter().find(is_it)
+            }) {
+                let why = format!(
+                    "it needs {} while it is written, which is read as `{other}`; write elsewhere",
+                    read.display()
+                );
+                return Err(SettingsError::new(key, why));
+            }
             if let Some((other, _)) = self.inputs.iter().find(|(_, read)| {
                 // What is not there is no file that is read.
                 (*read == Path::new("-") || read.exists())
@@ -69,6 +96,24 @@ impl<'a> RunFiles<'a> {
         }
         Ok(())
     }
+
+    /// The outputs but the `index`th.
+    fn others(&self, index: usize) -> impl Iterator<Item = (&'a str, &'a Path)> {
+        let all = self.outputs.iter().enumerate();
+        all.filter(move |(i, _)| *i != index).map(|(_, output)| *output)
+    }
+}
+
+/// The further files beside `path` that are made while it is written: its lock, and what is renamed
+/// to it at the end.
+fn working_names(path: &Path) -> Vec<PathBuf> {
+    let is_special = fs::metadata(path).is_ok_and(|about| !about.is_file());
+    if path == Path::new("-") || is_special || path.file_name().is_none() {
+        return Vec::new();
+    }
+    let is_parquet = matches!(FlowFileFormat::of(path), Ok(FlowFileFormat::Parquet));
+    let part = is_parquet.then(|| part_of(path));
+    part.into_iter().chain([lock_of(path)]).collect()
 }
 
 /// What makes two paths one file.
@@ -165,6 +210,26 @@ mod tests {
         assert!(outputs(&at("new"), &at("hard")).is_err());
         assert_eq!(outputs(&at("new"), &at("other")), Ok(()));
         assert_eq!(outputs(&at("other"), &at("sub/other")), Ok(()));
+    }
+
+    #[test]
+    fn what_is_made_beside_an_output_is_neither_output_nor_input() {
+        let folder = folder("beside");
+        let at = |name: &str| folder.0.join(name);
+        for (a, b) in [("z.parquet", "z.parquet.part"), ("z.jsonl", ".z.jsonl.lock")] {
+            for (out, csv, to_blame) in [(a, b, "csv"), (b, a, "out")] {
+                let wrong = outputs(&at(out), &at(csv)).unwrap_err();
+                assert_eq!(wrong.key.as_deref(), Some(to_blame), "{out} {csv}");
+                assert!(wrong.message.contains(b), "{wrong}");
+            }
+            let (out, read) = (at(a), at(b));
+            let files = RunFiles::default().writes("out", [&out]).reads("sources", [&read]);
+            assert_eq!(files.check(), Ok(()), "nothing is read there");
+            fs::write(&read, "packets").unwrap();
+            let wrong = files.check().unwrap_err();
+            assert!(wrong.message.contains("`sources`") && wrong.message.contains(b), "{wrong}");
+        }
+        assert_eq!(outputs(&at("z.ipfix"), &at("z.ipfix.part")), Ok(()));
     }
 
     #[test]

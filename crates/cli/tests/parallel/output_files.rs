@@ -43,6 +43,8 @@ fn two_outputs_on_one_file_are_refused_with_both_options() {
         ("probe 127.0.0.1 -c 1 --json -o -", ["--json", "--out"]),
         ("flow cap.pcap --write x.ipfix --jsonl x.ipfix", ["--write", "--jsonl"]),
         ("flow cap.pcap --write x.ipfix --write ./x.ipfix", ["--write", "twice"]),
+        ("flow cap.pcap -q --write x.parquet --jsonl x.parquet.part", ["--write", "--jsonl"]),
+        ("flow cap.pcap -q -o x --jsonl .x.lock", ["--out", "--jsonl"]),
         ("flow cap.pcap --jsonl x -o link", ["--jsonl", "--out"]),
         ("flow cap.pcap --jsonl - --json", ["--jsonl", "--json"]),
         ("gen flows --packets 5 --out x --truth x", ["--out", "--truth"]),
@@ -61,7 +63,10 @@ fn two_outputs_on_one_file_are_refused_with_both_options() {
             assert!(ended.err.contains(option), "{line}: {}", ended.err);
         }
     }
-    let made: Vec<_> = ["x", "x.ipfix"].into_iter().filter(|f| folder.0.join(f).exists()).collect();
+    let made: Vec<_> = ["x", "x.ipfix", "x.parquet.part", ".x.lock"]
+        .into_iter()
+        .filter(|f| folder.0.join(f).exists())
+        .collect();
     assert!(made.is_empty(), "{made:?}");
     assert!(std::fs::read(folder.0.join("cap.pcap")).unwrap().len() > 1_000);
     // What takes everything is for all.
