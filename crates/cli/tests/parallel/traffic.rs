@@ -192,6 +192,28 @@ fn what_sonde_exports_is_what_was_made() {
     }
 }
 
+#[test]
+fn clean_traffic_has_no_copies_of_a_mirror_port() {
+    let folder = Folder::new("gen-copies");
+    let (pcap, truth) = (folder.file("a.pcap"), folder.file("a.csv"));
+    for options in [
+        "--flows 1000 --packets 50000",
+        "--flows 20 --packets 20k --size 64 --ipv6 1",
+        "--flows 20 --packets 20k --encap vxlan=0.3,gre=0.3,gtpu=0.3 --reorder 0.1:3",
+    ] {
+        make(options, &pcap, &truth);
+        for command in ["rtt", "flow"] {
+            let output = sonde(&[command, &pcap]);
+            let said = [output.stdout, output.stderr].map(|o| String::from_utf8(o).unwrap());
+            assert!(said.iter().any(|s| s.contains("packets")), "{command} {options}: {said:?}");
+            assert!(
+                !said.concat().contains("within a millisecond"),
+                "{command} {options}: {said:?}"
+            );
+        }
+    }
+}
+
 /// `sonde flow verify --listen`, started and listening.
 fn listening(protocol: &str, truth: &str) -> (Child, String) {
     let line = ["flow", "verify", "--truth", truth, "--until-idle", "10s", "--listen"];

@@ -83,6 +83,9 @@ struct Held {
 /// A packet, thought out but not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PacketPlan {
+    /// Counts the flow's packets from 0, of both sides. No two are alike, as a mirror port's copies
+    /// are: it goes into the IPv4 identification, the TCP window and the payload of UDP.
+    pub index: u32,
     pub side: u8,
     pub tcp_flags: u8,
     /// TCP sequence number; of ICMP the echo's.
@@ -185,7 +188,11 @@ impl Flow {
     #[inline]
     fn plan(&mut self, rng: &mut Rng, habits: &Habits<'_>) -> PacketPlan {
         let index = self.planned;
-        self.planned = self.planned.saturating_add(1).min(self.length);
+        self.planned = match self.length {
+            // It does not end: the count begins again before it would.
+            u32::MAX => (self.planned + 1) % u32::MAX,
+            length => (self.planned + 1).min(length),
+        };
         match self.transport {
             Transport::Tcp => self.tcp(index, rng, habits),
             Transport::Udp => {
@@ -198,9 +205,10 @@ impl Flow {
                     TrafficApp::None => self.fill(rng, habits),
                     _ => Content::App((index / 2) as u16),
                 };
-                PacketPlan { side, tcp_flags: 0, seq: 0, ack: 0, content }
+                PacketPlan { index, side, tcp_flags: 0, seq: 0, ack: 0, content }
             }
             Transport::Icmp => PacketPlan {
+                index,
                 side: index as u8 & 1,
                 tcp_flags: 0,
                 seq: index / 2,
@@ -237,7 +245,7 @@ impl Flow {
             true => self.fill(rng, habits),
         };
         self.data[s] |= data;
-        let plan = PacketPlan { side, tcp_flags, seq: self.seq[s], ack, content };
+        let plan = PacketPlan { index, side, tcp_flags, seq: self.seq[s], ack, content };
         // SYN and FIN take a sequence number (RFC 9293, section 3.4).
         self.sent(side, usize::from(tcp_flags & (SYN | FIN) != 0));
         plan

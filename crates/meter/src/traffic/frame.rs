@@ -52,7 +52,7 @@ pub(super) struct Written {
     pub payload: usize,
 }
 
-/// The payload that a data frame of `size` bytes on the wire leaves room for.
+/// The payload that a data frame of `size` bytes on the wire leaves room for, [`DATA_MIN`] at least.
 #[inline]
 pub(super) fn payload_of(flow: &Flow, size: u16) -> usize {
     let transport = match flow.transport {
@@ -60,7 +60,7 @@ pub(super) fn payload_of(flow: &Flow, size: u16) -> usize {
         _ => 8,
     };
     let headers = ETHERNET + around(flow.encapsulation) + ip_header(flow) + transport;
-    usize::from(size).saturating_sub(headers + FCS)
+    usize::from(size).saturating_sub(headers + FCS).max(DATA_MIN)
 }
 
 /// Writes the frame of `plan` to the start of `buffer`, which is long enough.
@@ -87,8 +87,20 @@ pub(super) fn write(
         Content::Empty => (0, 0),
         Content::Fill(size) => {
             let len = payload_of(flow, size);
-            buffer[at..at + len].copy_from_slice(&filler.octets[..len]);
-            (len, filler.sum(len))
+            let data = &mut buffer[at..at + len];
+            data.copy_from_slice(&filler.octets[..len]);
+            let sum = filler.sum(len);
+            // Over IPv6 nothing else would tell two datagrams apart. Segments have sequence numbers,
+            // and an echo's reply repeats its payload.
+            if flow.transport == Transport::Udp {
+                put32(data, 0, plan.index);
+                // RFC 1624, section 3: less the old words, plus the new ones.
+                let old = filler.sum(DATA_MIN);
+                let new = (plan.index >> 16) + (plan.index & 0xFFFF);
+                (len, checksum::combine(sum, u32::from(checksum::finish(old)) + new))
+            } else {
+                (len, sum)
+            }
         }
         Content::App(exchange) => {
             let room = &mut buffer[at..at + app::LONGEST];
@@ -114,7 +126,8 @@ pub(super) fn write(
             put32(h, 8, plan.ack);
             h[12] = (header as u8 / 4) << 4;
             h[13] = plan.tcp_flags;
-            put16(h, 14, 0xFAF0);
+            // What is free varies as the application reads: so acknowledgements differ.
+            put16(h, 14, 0xFAF0 - (plan.index & 0xFFF) as u16);
             put32(h, 16, 0);
             if is_syn {
                 h[20..].copy_from_slice(&SYN_OPTIONS);
@@ -153,7 +166,8 @@ pub(super) fn write(
         h[24..40].copy_from_slice(&v6(to, hosts[to]));
     } else {
         let (source, destination) = (v4(net, from, hosts[from]), v4(net, to, hosts[to]));
-        put_v4(h, ip_len, protocol, flow.tos, flow.ttl[from], 0x4000, source, destination);
+        let fragment = identification(flow, plan);
+        put_v4(h, ip_len, protocol, flow.tos, flow.ttl[from], fragment, source, destination);
     }
     let addresses = checksum::sum(&h[if flow.is_v6 { 8 } else { 12 }..]);
     let pseudo = addresses + u32::from(protocol) + segment as u32;
@@ -168,7 +182,7 @@ pub(super) fn write(
         put16(buffer, l4 + at, value);
     }
 
-    let outer_len = wrap(net, flow, plan.side, ip_len, buffer);
+    let outer_len = wrap(net, flow, plan, ip_len, buffer);
     buffer[end..].iter_mut().take(SHORTEST.saturating_sub(end)).for_each(|b| *b = 0);
     Written { len: end.max(SHORTEST), ip, ip_header, ip_len, outer_len, payload }
 }
@@ -176,8 +190,8 @@ pub(super) fn write(
 /// Ethernet and what lies between it and the innermost IP header, already written behind.
 /// Returns the length of the outermost IP packet.
 #[inline]
-fn wrap(net: Net, flow: &Flow, side: u8, ip_len: usize, buffer: &mut [u8]) -> usize {
-    ethernet(buffer, side);
+fn wrap(net: Net, flow: &Flow, plan: &PacketPlan, ip_len: usize, buffer: &mut [u8]) -> usize {
+    ethernet(buffer, plan.side);
     let ethertype = if flow.is_v6 { IPV6 } else { IPV4 };
     match flow.encapsulation {
         Encapsulation::None => put16(buffer, 12, ethertype),
@@ -199,7 +213,7 @@ fn wrap(net: Net, flow: &Flow, side: u8, ip_len: usize, buffer: &mut [u8]) -> us
             put32(buffer, 14, (16_000 + flow.index as u32 % 100) << 12 | 64);
             put32(buffer, 18, (17_000 + flow.index as u32 % 100) << 12 | 1 << 8 | 64);
         }
-        tunnel => return outer(net, flow, tunnel, side, ip_len, buffer),
+        tunnel => return outer(net, flow, tunnel, plan, ip_len, buffer),
     }
     ip_len
 }
@@ -210,10 +224,11 @@ fn outer(
     net: Net,
     flow: &Flow,
     tunnel: Encapsulation,
-    side: u8,
+    plan: &PacketPlan,
     ip_len: usize,
     buffer: &mut [u8],
 ) -> usize {
+    let side = plan.side;
     put16(buffer, 12, IPV4);
     let (from, to) = (usize::from(side), 1 - usize::from(side));
     let inner = if flow.is_v6 { IPV6 } else { IPV4 };
@@ -223,7 +238,8 @@ fn outer(
     let protocol = if ports.is_some() { 17 } else { 47 };
     let (source, destination) = (v4(net, from, flow.outer[from]), v4(net, to, flow.outer[to]));
     let h = &mut buffer[ETHERNET..ETHERNET + between];
-    put_v4(&mut h[..20], outer_len, protocol, 0, OUTER_TTL, 0x4000, source, destination);
+    let fragment = identification(flow, plan);
+    put_v4(&mut h[..20], outer_len, protocol, 0, OUTER_TTL, fragment, source, destination);
     if let Some([source, destination]) = ports {
         put16(h, 20, source);
         put16(h, 22, destination);
@@ -322,6 +338,14 @@ fn ethernet(buffer: &mut [u8], side: u8) {
     buffer[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 1 + side]);
 }
 
+/// The identification of an IPv4 packet, which counts within its flow, and Don't Fragment.
+#[inline]
+fn identification(flow: &Flow, plan: &PacketPlan) -> u32 {
+    // Flows of the same two hosts begin apart.
+    let first = (flow.index as u16).wrapping_mul(0x9E37).wrapping_add(1);
+    u32::from(first.wrapping_add(plan.index as u16)) << 16 | 0x4000
+}
+
 /// An IPv4 header without options. `fragment`: identification, flags (0x4000: Don't
 /// Fragment) and offset.
 #[inline]
@@ -365,6 +389,9 @@ pub(super) const IPV4: u16 = 0x0800;
 pub(super) const IPV6: u16 = 0x86DD;
 pub(super) const OUTER_TTL: u8 = 255;
 const ETHERNET: usize = 14;
+/// Bytes of payload of a packet with data, at least: without any, TCP's sequence numbers would stand
+/// still and datagrams over IPv6 would be alike.
+const DATA_MIN: usize = 4;
 /// Frame check sequence: on the wire, not in files.
 const FCS: usize = 4;
 /// Shortest Ethernet frame without it; shorter ones are padded.

@@ -1,11 +1,11 @@
 //! What the parameters promise, seen in the packets.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use sonde_wire::feature::{self, Keys, SHAPE_FRAGMENT, SHAPE_LATER_FRAGMENT};
 use sonde_wire::flow::LinkType;
 use sonde_wire::tcp::{ACK, FIN, RST, SYN};
-use sonde_wire::{ipv4, tcp};
+use sonde_wire::{checksum, ipv4, ipv6, tcp};
 
 use super::recount::{run, small};
 use crate::traffic::*;
@@ -257,6 +257,69 @@ fn fragments_come_in_their_share_one_after_the_other() {
         previous = (packet.shape & SHAPE_FRAGMENT != 0).then_some((packet.source, packet.sequence));
     }
     close(cut, whole + cut, 0.2);
+}
+
+/// Meters take what is alike within a millisecond for copies of a mirror port.
+#[test]
+fn no_two_frames_are_alike() {
+    let plain = |config: &Config| Config { sizes: Sizes::constant(64), ..config.clone() };
+    let all = |tcp, udp, icmp| ProtocolWeights { tcp, udp, icmp };
+    let short = plain(&small());
+    let encapsulation =
+        Shares { vlan: 0.1, qinq: 0.2, mpls: 0.1, gre: 0.1, vxlan: 0.2, gtpu: 0.1, geneve: 0.1 };
+    let reorder = Reorder { share: 0.2, distance: 3 };
+    for config in [
+        small(),
+        Config { fragments: 0.2, reorder, ..small() },
+        Config { ipv6: 0.0, ..short.clone() },
+        Config { ipv6: 1.0, reorder, ..short.clone() },
+        Config { ipv6: 0.5, encapsulation, ..short.clone() },
+        Config { ipv6: 1.0, apps: 0.0, protocols: all(0.0, 1.0, 0.0), ..short.clone() },
+        Config { ipv6: 1.0, protocols: all(0.0, 0.0, 1.0), ..short.clone() },
+        // More packets of a flow than there are identifications.
+        Config { order: PacketOrder::RoundRobin, flows: 1, packets: Some(70_000), ..short },
+    ] {
+        let (frames, _) = run(config);
+        let different: HashSet<&[u8]> = frames.iter().map(|(_, frame)| frame.as_slice()).collect();
+        assert_eq!(different.len(), frames.len());
+    }
+}
+
+#[test]
+fn checksums_are_right() {
+    let encapsulation = Shares { vlan: 0.2, qinq: 0.2, mpls: 0.2, ..Shares::default() };
+    let (frames, _) = run(Config { ipv6: 0.5, encapsulation, ..small() });
+    let mut seen = [0; 2];
+    for (_, frame) in &frames {
+        let is_v4 = [14, 18, 22].iter().find(|&&at| frame[at] == 0x45);
+        let is_v6 = [14, 18, 22].iter().find(|&&at| frame[at] >> 4 == 6);
+        let sum = match (is_v4, is_v6) {
+            (Some(&at), _) => {
+                let ip = ipv4::Packet::new_checked(&frame[at..]).unwrap();
+                assert!(ip.verify_checksum());
+                seen[0] += 1;
+                let pseudo = match ip.protocol() {
+                    1 => 0,
+                    protocol => {
+                        let len = ip.payload().len() as u32;
+                        checksum::pseudo_v4(ip.source(), ip.destination(), protocol, len)
+                    }
+                };
+                checksum::combine(pseudo, checksum::sum(ip.payload()))
+            }
+            (None, Some(&at)) => {
+                let ip = ipv6::Packet::new_checked(&frame[at..]).unwrap();
+                seen[1] += 1;
+                let len = ip.payload().len() as u32;
+                let (from, to) = (ip.source(), ip.destination());
+                let pseudo = checksum::pseudo_v6(from, to, ip.next_header(), len);
+                checksum::combine(pseudo, checksum::sum(ip.payload()))
+            }
+            (None, None) => panic!("no IP header: {frame:x?}"),
+        };
+        assert_eq!(checksum::fold(sum), 0xFFFF, "{frame:x?}");
+    }
+    assert!(seen.iter().all(|n| *n > 10_000), "{seen:?}");
 }
 
 #[test]
