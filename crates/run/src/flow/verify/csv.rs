@@ -6,11 +6,12 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::str::FromStr;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Result, anyhow};
 use csv::ByteRecord;
 use sonde_wire::protocol;
 
 use crate::capture_file::{Octets, octets};
+use crate::error::{FileLine, SettingsError};
 use crate::running::Stop;
 
 use super::observed::{ComparedFields, End, Half, ObservedFlow, name_hash};
@@ -27,10 +28,8 @@ impl TruthReader {
     pub fn open(path: &Path, start_ms: i64) -> Result<TruthReader> {
         let lines = Lines::of(octets(path)?, &path.display().to_string())?;
         if lines.columns.is_nfdump {
-            return Err(anyhow!(
-                "{}: the truth has FlowTest's columns, START_TIME and so on; this is of nfdump",
-                path.display()
-            ));
+            let why = "the truth has FlowTest's columns, START_TIME and so on; this is of nfdump";
+            return Err(wrong(&path.display().to_string(), 1, why).into());
         }
         Ok(TruthReader { lines, start_ns: start_ms.saturating_mul(1_000_000) })
     }
@@ -197,23 +196,23 @@ impl Lines {
             .buffer_capacity(1 << 20)
             .from_reader(BoundedLines { octets, in_line: 0 });
         let path = name.to_owned();
-        let header = reader.byte_headers().with_context(|| format!("cannot read {path}"))?;
-        let columns = Columns::find(header).with_context(|| {
-            format!(
-                "{path}: not the columns of flows; FlowTest's (START_TIME,END_TIME,PROTOCOL,\
-                 SRC_IP,DST_IP,SRC_PORT,DST_PORT,PACKETS,BYTES) or nfdump's must be there"
-            )
+        let header = reader.byte_headers().map_err(|e| unreadable(&path, 1, e))?;
+        let columns = Columns::find(header).ok_or_else(|| {
+            let why = "not the columns of flows; FlowTest's (START_TIME,END_TIME,PROTOCOL,\
+                       SRC_IP,DST_IP,SRC_PORT,DST_PORT,PACKETS,BYTES) or nfdump's must be there";
+            wrong(&path, 1, why)
         })?;
         Ok(Lines { reader, columns, record: ByteRecord::new(), path })
     }
 
     fn next(&mut self) -> Result<Option<ObservedFlow>> {
-        if !self
-            .reader
-            .read_byte_record(&mut self.record)
-            .with_context(|| format!("cannot read {}", self.path))?
-        {
-            return Ok(None);
+        match self.reader.read_byte_record(&mut self.record) {
+            Ok(true) => {}
+            Ok(false) => return Ok(None),
+            Err(error) => {
+                let line = self.reader.position().line();
+                return Err(unreadable(&self.path, line, error));
+            }
         }
         // Behind its flows nfdump writes sums.
         if self.columns.is_nfdump && self.record.get(0) == Some(b"Summary") {
@@ -222,12 +221,28 @@ impl Lines {
         let line = self.record.position().map_or(0, |p| p.line());
         match flow(&self.columns, &self.record) {
             Some(flow) => Ok(Some(flow)),
-            None => Err(anyhow!(
-                "{}: line {line} is not a flow: it lacks what the header names, or has text for a \
-                 number; mend or remove it",
-                self.path
-            )),
+            None => {
+                let why = "not a flow: it lacks what the header names, or has text for a number; \
+                           mend or remove it";
+                Err(wrong(&self.path, line, why).into())
+            }
         }
+    }
+}
+
+/// A line that is none of such a file.
+fn wrong(file: &str, line: u64, why: &str) -> SettingsError {
+    let position = FileLine { file: file.to_owned(), line: line as usize };
+    SettingsError::from(why.to_owned()).at(Some(&position))
+}
+
+/// Reading failed at a line: it is wrong itself, or the file cannot be read.
+fn unreadable(file: &str, line: u64, error: csv::Error) -> anyhow::Error {
+    match error.kind() {
+        csv::ErrorKind::Io(why) if why.kind() == io::ErrorKind::InvalidData => {
+            wrong(file, line, &why.to_string()).into()
+        }
+        _ => anyhow!(error).context(format!("cannot read {file}")),
     }
 }
 
@@ -385,6 +400,29 @@ mod tests {
                     1,2,17,192.0.2.1,192.0.2.2,7,9,1,28\n";
         let mut lines = Lines::of(Box::new(text.as_bytes()), "t.csv").unwrap();
         assert!(lines.next().unwrap().is_some() && lines.next().unwrap().is_none());
+    }
+
+    /// Exit code 2: it fails on every host.
+    #[test]
+    fn a_wrong_line_is_a_wrong_setting_with_its_line() {
+        let header = "START_TIME,END_TIME,PROTOCOL,SRC_IP,DST_IP,SRC_PORT,DST_PORT,PACKETS,BYTES\n";
+        let good = "1,2,17,192.0.2.1,192.0.2.2,7,9,1,28\n";
+        let wrong_line = |text: String| -> SettingsError {
+            let lines = Lines::of(Box::new(io::Cursor::new(text)), "t.csv");
+            let error = lines.and_then(|mut lines| {
+                loop {
+                    lines.next()?.expect("a wrong line comes first");
+                }
+            });
+            let Err(error): Result<()> = error else { unreachable!() };
+            error.downcast().unwrap()
+        };
+        let third = wrong_line(format!("{header}{good}{}", good.replace("192.0.2.1", "nowhere")));
+        assert_eq!((third.file.as_deref(), third.line), (Some("t.csv"), Some(3)));
+        assert!(third.message.starts_with("t.csv line 3: not a flow"), "{third}");
+        assert_eq!(wrong_line("A,B\n1,2\n".into()).line, Some(1));
+        let endless = format!("{header}{good}{}", "x".repeat(LONGEST_LINE + (2 << 20)));
+        assert_eq!(wrong_line(endless).line, Some(3));
     }
 
     #[test]
