@@ -116,7 +116,8 @@ Exit codes:
        of a file
   3    this host cannot run it, or not to its end: no privilege, no such interface or processor,
        an engine that cannot be opened or fails, an interface that vanishes under gen flows, an
-       output that cannot be opened or that another process writes, a run that cannot be read
+       output that cannot be opened or that another process writes, a name that does not resolve
+       or a host without a way where there is no other target (probe), a run that cannot be read
        (report, compare)
   4    measured, but not all of it was saved: a full disk, a collector that took nothing
   5    measured, but the evidence does not decide (bench, compare): too few repetitions, a

@@ -10,23 +10,24 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow};
 
 use super::settings::Family;
+use crate::error::{RunError, SettingsError};
 
 /// The addresses of `host` of the family asked for, in the resolver's order; an address is
 /// its own name.
-pub fn resolve(host: &str, family: Family) -> Result<Vec<IpAddr>> {
-    let bare = bare(host);
-    let found: Vec<IpAddr> = match bare.parse() {
-        Ok(address) => vec![address],
-        Err(_) => (bare, 0)
+///
+/// # Errors
+/// Wrong settings: what is no name on any host, an address of the other family. Of this host: a
+/// name that it cannot resolve now. The text does not name `host`.
+pub fn resolve(host: &str, family: Family) -> Result<Vec<IpAddr>, RunError> {
+    let found: Vec<IpAddr> = match (address(host), with_port(host)) {
+        (Some(address), _) => vec![address],
+        (None, Some((name, port))) => {
+            let why = format!("is no name; give the port apart: {name} `stream.port = {port}`");
+            return Err(SettingsError::of("target.host", why).into());
+        }
+        (None, None) => (bare(host), 0)
             .to_socket_addrs()
-            .with_context(|| match with_port(host) {
-                Some((name, port)) => {
-                    format!(
-                        "'{host}' is no name; give the port apart: {name} `stream.port = {port}`"
-                    )
-                }
-                None => format!("'{host}' cannot be resolved; check the name, or give its address"),
-            })?
+            .context("cannot be resolved; check the name, or give its address")?
             .map(|a| a.ip())
             .collect(),
     };
@@ -38,7 +39,11 @@ pub fn resolve(host: &str, family: Family) -> Result<Vec<IpAddr>> {
     }
     if fitting.is_empty() {
         let wanted = if family == Family::V6 { "IPv6" } else { "IPv4" };
-        return Err(anyhow!("'{host}' has no {wanted} address; leave out `family`"));
+        let why = format!("has no {wanted} address; leave out `family`");
+        return Err(match is_name(host) {
+            true => RunError::Host(anyhow!(why)),
+            false => SettingsError::of("target.host", why).into(),
+        });
     }
     Ok(fitting)
 }
@@ -51,7 +56,10 @@ fn with_port(host: &str) -> Option<(&str, u16)> {
 }
 
 /// Resolves all of `hosts`, several at a time.
-pub fn resolve_all(hosts: &[&str], family: Family) -> HashMap<String, Result<Vec<IpAddr>>> {
+pub fn resolve_all(
+    hosts: &[&str],
+    family: Family,
+) -> HashMap<String, Result<Vec<IpAddr>, RunError>> {
     let (next, found) = (Mutex::new(hosts.iter()), Mutex::new(HashMap::new()));
     std::thread::scope(|scope| {
         for _ in 0..AT_ONCE.min(hosts.len()) {
@@ -71,7 +79,12 @@ pub fn resolve_all(hosts: &[&str], family: Family) -> HashMap<String, Result<Vec
 
 /// Whether `host` has to be looked up.
 pub fn is_name(host: &str) -> bool {
-    bare(host).parse::<IpAddr>().is_err()
+    address(host).is_none()
+}
+
+/// The address that `host` is, perhaps in brackets; `None`: it is a name.
+pub fn address(host: &str) -> Option<IpAddr> {
+    bare(host).parse().ok()
 }
 
 /// A name that a run uses, and the addresses that it had at the start; none if it did not

@@ -14,6 +14,7 @@ pub use sonde_meter::stamp::{ReflectorKind, Schedule};
 use sonde_results::choice;
 use sonde_results::units::{SECOND, format_dscp, format_duration, parse_amount, parse_duration};
 
+use super::targets;
 use crate::change::Change;
 use crate::engine::{Engine, EngineSettings, twice};
 use crate::error::{FileLine, SettingsError};
@@ -222,6 +223,10 @@ impl Settings {
         self.run.check()?;
         for target in &self.targets {
             target.stream.check().map_err(|why| why.within(format!("target {}", target.host)))?;
+            if let Some(address) = targets::group_address(&target.host) {
+                let why = format!("{address} is {NO_UNICAST}; measure to a single host");
+                return Err(SettingsError::of("target.host", why).at(target.at.as_ref()));
+            }
         }
         self.engine.check()?;
         self.check_together()?;
@@ -271,6 +276,8 @@ impl Settings {
     }
 }
 
+const NO_UNICAST: &str = "not a unicast address";
+
 /// Settings whose effect depends on `flows`: the key, what it needs, whether it is given, whether
 /// it has an effect.
 type FlowOption =
@@ -292,6 +299,10 @@ const FLOW_OPTIONS: [FlowOption; 2] = [
 
 impl StreamOptions {
     fn check(&self) -> Result<(), SettingsError> {
+        if let Some(source) = self.source.filter(targets::is_group) {
+            let why = format!("{source} is {NO_UNICAST}; name one of this host's");
+            return Err(SettingsError::new("stream.source", why));
+        }
         bounded("interval", self.interval, INTERVAL)?;
         bounded("count", self.count, 1..=u64::MAX)?;
         bounded("size", self.size, LEAST_IPV4..=u16::MAX)?;

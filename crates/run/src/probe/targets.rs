@@ -1,7 +1,7 @@
 //! From what was asked for to streams: hosts to addresses, addresses to 4-tuples. First sends
 //! are spread so that no two streams leave together without need.
 
-use anyhow::{Context as _, anyhow, bail, ensure};
+use anyhow::anyhow;
 use sonde_meter::stamp::StreamSpec;
 use sonde_results::StreamInfo;
 use sonde_wire::prefix::Prefix;
@@ -68,12 +68,16 @@ pub struct Expanded {
 /// Resolves each entry to its addresses, in order. `defaults` is what the command line
 /// and the top of the file say. With `every` each address of a name is a target, else the
 /// first to which there is a way.
+///
+/// # Errors
+/// Wrong settings: what is no host, too many of them, a source of the other family. Of this host:
+/// no name resolves.
 pub fn expand(
     entries: &[TargetEntry],
     defaults: &StreamOptions,
     family: Family,
     every: bool,
-) -> Result<Expanded, SettingsError> {
+) -> Result<Expanded, RunError> {
     let named: Vec<&str> = entries
         .iter()
         .map(|e| scoped(&e.host).0)
@@ -87,13 +91,22 @@ pub fn expand(
             None => SettingsError::of(key, why).within(&entry.host),
             line => SettingsError::of(key, why).at(line.as_ref()),
         };
-        let unknown = |why: anyhow::Error| wrong("target.host", format!("{why:#}"));
+        let unknown = |why: RunError| match why {
+            RunError::Settings(why) => {
+                RunError::Settings(why.within(&entry.host).at(entry.at.as_ref()))
+            }
+            RunError::Host(why) => {
+                let line = entry.at.as_ref().map_or(String::new(), |at| format!("{at}: "));
+                RunError::Host(why.context(format!("{line}{}", entry.host)))
+            }
+            other => other,
+        };
         let (host, interface) = scoped(&entry.host);
         let looked_up = found.contains_key(host);
         let hosts = match found.get_mut(host) {
             _ if entry.first.is_some() => addresses(host, entry.first, family).map_err(unknown)?,
             Some(Ok(addresses)) => addresses.clone(),
-            Some(Err(error)) if entries.len() > 1 => {
+            Some(Err(RunError::Host(error))) if entries.len() > 1 => {
                 left_out.push((entry.host.clone(), format!("{error:#}")));
                 continue;
             }
@@ -108,7 +121,7 @@ pub fn expand(
                 let (fit, others): (Vec<_>, Vec<_>) = hosts.into_iter().partition(fits);
                 match others.first() {
                     Some(&address) if fit.is_empty() || !looked_up => {
-                        return Err(wrong("stream.source", other_family(source, address)));
+                        return Err(wrong("stream.source", other_family(source, address)).into());
                     }
                     _ => fit,
                 }
@@ -126,7 +139,7 @@ pub fn expand(
                 && size < least
             {
                 let why = format!("size {size} is too short for {address}; at least {least}");
-                return Err(wrong("stream.size", why));
+                return Err(wrong("stream.size", why).into());
             }
             let name = match (&entry.name, several || is_many(host)) {
                 (Some(name), false) => name.clone(),
@@ -145,15 +158,14 @@ pub fn expand(
             });
         }
     }
-    if let (true, Some((_, error))) = (targets.is_empty(), left_out.first()) {
+    if let (true, Some((name, error))) = (targets.is_empty(), left_out.first()) {
         let n = left_out.len();
-        let why = format!("none of {n} names can be measured; the first: {error}");
-        return Err(SettingsError::of("target", why));
+        return Err(anyhow!("none of {n} names can be measured; the first: {name}: {error}").into());
     }
     let n = targets.len();
     if n > MOST_STREAMS {
         let why = format!("{n} destinations are more than {MOST_STREAMS}; split the run");
-        return Err(SettingsError::of("target", why));
+        return Err(SettingsError::of("target", why).into());
     }
     Ok(Expanded { targets, left_out })
 }
@@ -339,15 +351,35 @@ fn is_many(host: &str) -> bool {
     host.contains('/') || range_of(host).is_some()
 }
 
+/// The first address of `host` that is no single host's on any network: multicast (RFC 1112, RFC
+/// 4291) or the limited broadcast (RFC 919). A name has none before it is resolved.
+pub(super) fn group_address(host: &str) -> Option<IpAddr> {
+    let (host, _) = scoped(host);
+    let ends = match (host.parse::<Prefix>(), range_of(host)) {
+        (Ok(prefix), _) if host.contains('/') => [Some(prefix.address), None],
+        (_, Some((low, high))) => [Some(low), Some(high)],
+        _ => [names::address(host), None],
+    };
+    ends.into_iter().flatten().find(is_group)
+}
+
+/// Whether it is multicast, or the limited broadcast.
+pub(super) fn is_group(address: &IpAddr) -> bool {
+    address.is_multicast() || *address == IpAddr::V4(Ipv4Addr::BROADCAST)
+}
+
 /// Both ends of "10.0.0.1-10.0.0.9"; names may contain hyphens, so both must be addresses.
 fn range_of(host: &str) -> Option<(IpAddr, IpAddr)> {
     let (low, high) = host.split_once('-')?;
     Some((low.trim().parse().ok()?, high.trim().parse().ok()?))
 }
 
-fn addresses(host: &str, first: Option<u64>, family: Family) -> anyhow::Result<Vec<IpAddr>> {
+/// The text of an error does not name `host`.
+fn addresses(host: &str, first: Option<u64>, family: Family) -> Result<Vec<IpAddr>, RunError> {
+    let wrong = |why: String| RunError::from(SettingsError::of("target.host", why));
     let (low, high, v4) = if host.contains('/') {
-        let prefix: Prefix = host.parse().with_context(|| format!("'{host}' is no prefix"))?;
+        let prefix: Result<Prefix, _> = host.parse();
+        let prefix = prefix.map_err(|why| wrong(format!("is no prefix: {why}")))?;
         let (low, high) = prefix.bounds();
         // The network's and the broadcast address of an IPv4 subnet, and the
         // subnet-router anycast address of an IPv6 one (RFC 4291, section 2.6.1).
@@ -363,23 +395,26 @@ fn addresses(host: &str, first: Option<u64>, family: Family) -> anyhow::Result<V
             }
             (IpAddr::V6(a), IpAddr::V6(b)) if a <= b => (a.to_bits(), b.to_bits(), false),
             _ => {
-                bail!("'{host}' is not a range; write the lower address first, both of one family")
+                let why = "is not a range; write the lower address first, both of one family";
+                return Err(wrong(why.into()));
             }
         }
     } else {
-        ensure!(first.is_none(), "'first' needs a range or a prefix, and '{host}' is one host");
+        if first.is_some() {
+            return Err(wrong("is one host, and 'first' needs a range or a prefix".into()));
+        }
         return names::resolve(host, family);
     };
-    ensure!(
-        !matches!((family, v4), (Family::V4, false) | (Family::V6, true)),
-        "'{host}' is not of the family asked for; leave out `family`"
-    );
+    if matches!((family, v4), (Family::V4, false) | (Family::V6, true)) {
+        return Err(wrong("is not of the family asked for; leave out `family`".into()));
+    }
     let all = (high - low).saturating_add(1);
     let wanted = first.map_or(all, |f| u128::from(f).min(all));
-    ensure!(
-        wanted <= MOST_STREAMS as u128,
-        "'{host}' has {all} addresses, more than {MOST_STREAMS}; take the first of them with 'first = N'"
-    );
+    if wanted > MOST_STREAMS as u128 {
+        return Err(wrong(format!(
+            "has {all} addresses, more than {MOST_STREAMS}; take the first of them with 'first = N'"
+        )));
+    }
     let address = |n: u128| match v4 {
         true => IpAddr::V4(Ipv4Addr::from_bits(n as u32)),
         false => IpAddr::V6(Ipv6Addr::from_bits(n)),

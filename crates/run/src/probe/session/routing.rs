@@ -196,7 +196,9 @@ pub fn find_routes(
                 true
             }
             Err(error) if only => {
-                failure = Some(error.context(target.name.clone()));
+                // The error names the address.
+                let is_named = target.name == target.address.to_string();
+                failure = Some(if is_named { error } else { error.context(target.name.clone()) });
                 false
             }
             Err(error) => {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::error::FileLine;
-use crate::probe::settings::PortRange;
+use crate::probe::settings::{PortRange, Settings};
 use proptest::prelude::*;
 
 fn entry(host: &str) -> TargetEntry {
@@ -68,7 +68,7 @@ fn names_resolve_and_bad_ones_are_named() {
     let error =
         format!("{:#}", expand(&[bad], &StreamOptions::default(), Family::Any, false).unwrap_err());
     assert!(
-        error.starts_with("t.toml line 3: 'no-such-host.invalid' cannot be resolved"),
+        error.starts_with("t.toml line 3: no-such-host.invalid: cannot be resolved"),
         "{error}"
     );
 }
@@ -85,6 +85,53 @@ fn one_name_that_does_not_resolve_does_not_stop_the_others() {
     let none = [entry("a.invalid"), entry("b.invalid")];
     let error = expand(&none, &options, Family::Any, false).unwrap_err().to_string();
     assert!(error.contains("none of 2 names"), "{error}");
+    assert_eq!(error.matches("a.invalid").count(), 1, "{error}");
+}
+
+/// What a name is depends on the host and the time; what is no name fails everywhere.
+#[test]
+fn a_name_that_does_not_resolve_is_no_wrong_setting() {
+    let expand = |hosts: &[&str]| {
+        let entries: Vec<_> = hosts.iter().map(|host| entry(host)).collect();
+        expand(&entries, &StreamOptions::default(), Family::V6, false).unwrap_err()
+    };
+    for hosts in [&["a.invalid"][..], &["a.invalid", "b.invalid"]] {
+        let error = expand(hosts);
+        assert!(matches!(error, RunError::Host(_)), "{error}");
+        assert_eq!(error.to_string().matches("a.invalid").count(), 1, "{error}");
+    }
+    for hosts in [&["10.0.0.1:862"][..], &["::1", "[::1]:862"], &["10.0.0.1"], &["::/8"]] {
+        let error = expand(hosts);
+        assert!(matches!(error, RunError::Settings(_)), "{error}");
+    }
+}
+
+#[test]
+fn what_is_no_single_host_is_refused_before_anything_is_asked() {
+    let check = |host: &str| {
+        Settings { targets: vec![TargetEntry::of(host)], ..Settings::default() }.check()
+    };
+    for host in [
+        "255.255.255.255",
+        "224.0.0.1",
+        "ff02::1",
+        "[ff02::1]",
+        "ff02::1%eth0",
+        "239.0.0.0/24",
+        "255.255.255.250-255.255.255.255",
+    ] {
+        let error = check(host).unwrap_err();
+        assert_eq!(error.key.as_deref(), Some("target.host"), "{host}");
+        assert!(error.message.contains("is not a unicast address"), "{error}");
+    }
+    for host in ["10.0.0.255", "223.255.255.255", "fe80::1%eth0", "255.example", "240.0.0.1"] {
+        check(host).unwrap();
+    }
+    let source = Some("224.0.0.1".parse().unwrap());
+    let stream = StreamOptions { source, ..StreamOptions::default() };
+    let settings =
+        Settings { targets: vec![TargetEntry::of("10.0.0.1")], stream, ..Settings::default() };
+    assert_eq!(settings.check().unwrap_err().key.as_deref(), Some("stream.source"));
 }
 
 #[test]
@@ -199,6 +246,7 @@ fn families_and_sizes_must_fit() {
     let source = StreamOptions { source: Some("::1".parse().unwrap()), ..Default::default() };
     for host in ["10.0.0.1", "10.0.0.1-10.0.0.9"] {
         let error = expand(&[entry(host)], &source, Family::Any, false).unwrap_err();
+        let RunError::Settings(error) = error else { panic!("{error}") };
         assert_eq!(error.key.as_deref(), Some("stream.source"));
         assert!(error.message.contains("source ::1 and destination 10.0.0.1 are of"), "{error}");
     }
