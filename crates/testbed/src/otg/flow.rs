@@ -260,8 +260,8 @@ fn timing(duration: &Duration, speed: Option<u64>) -> Result<Timing, String> {
         DurationChoice::FixedSeconds => {
             let f = duration.fixed_seconds.as_ref().ok_or("duration.fixed_seconds: is missing")?;
             gap(f.gap)?;
-            if !(f.seconds.is_finite() && f.seconds >= 0.0) {
-                return Err("duration.fixed_seconds.seconds: 0 or more".into());
+            if !(f.seconds.is_finite() && f.seconds > 0.0) {
+                return Err("duration.fixed_seconds.seconds: greater than 0".into());
             }
             // Longer than any clock counts: without an end.
             let end = FlowDuration::After(f.seconds * 1e9);
@@ -400,6 +400,7 @@ mod tests {
             json!({ "choice": "fixed_packets", "fixed_packets": { "packets": 0 } }),
             json!({ "choice": "fixed_packets", "fixed_packets": { "gap": 100 } }),
             json!({ "choice": "fixed_seconds", "fixed_seconds": { "seconds": -1 } }),
+            json!({ "choice": "fixed_seconds", "fixed_seconds": { "seconds": 0 } }),
             json!({ "choice": "burst", "burst": { "packets": 0 } }),
         ] {
             assert!(of(bad.clone()).is_err(), "{bad}");

@@ -1,6 +1,6 @@
 //! The token that clients of `sonde otg` show: drawn, or kept in a file of its owner's.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
@@ -34,21 +34,25 @@ fn read_or_drawn(file: Option<&Path>) -> Result<Token> {
     }
 }
 
+/// What holds no token may be of use to others, who read it: nothing is to be done to it.
 fn read(path: &Path) -> Result<Token> {
+    // A folder, a device, or a pipe, whose open would wait.
+    ensure!(fs::metadata(path)?.is_file(), "is no file; name another");
     let file = File::open(path)?;
     let mode = file.metadata()?.mode();
-    ensure!(mode & 0o077 == 0, "others can read or write it; 'chmod 600 {}'", path.display());
     let mut text = String::new();
     file.take(LONGEST)
         .read_to_string(&mut text)
-        .context("holds no text; remove it, and one is made")?;
+        .context("holds no text; name a file that is not there, and it is made")?;
     // Some editors put a byte order mark before the text.
-    Token::new(text.trim_start_matches('\u{feff}').trim()).with_context(|| {
+    let token = Token::new(text.trim_start_matches('\u{feff}').trim()).with_context(|| {
         format!(
-            "holds no token: at least {TOKEN_MIN} letters, digits and -._~; remove it, and one is \
-             made"
+            "holds no token: at least {TOKEN_MIN} letters, digits and -._~; name a file that is \
+             not there, and it is made"
         )
-    })
+    })?;
+    ensure!(mode & 0o077 == 0, "others can read or write it; 'chmod 600 {}'", path.display());
+    Ok(token)
 }
 
 fn drawn() -> Result<Token> {
@@ -66,7 +70,7 @@ const LONGEST: u64 = 4096;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs::{self, Permissions};
+    use std::fs::Permissions;
     use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
@@ -86,5 +90,15 @@ mod tests {
         let short = format!("{:#}", of(Some(&path)).unwrap_err());
         assert!(short.contains("16 letters"), "{short}");
         fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn nothing_is_to_be_done_to_what_is_no_file_of_a_token() {
+        for path in ["/dev/null", "/tmp", "/etc/passwd"] {
+            let wrong = format!("{:#}", of(Some(Path::new(path))).unwrap_err());
+            assert!(wrong.starts_with(&format!("`token_file`: {path}: ")), "{wrong}");
+            assert!(wrong.contains("; name a") && !wrong.contains("chmod"), "{wrong}");
+            assert!(!wrong.contains("remove"), "{wrong}");
+        }
     }
 }
