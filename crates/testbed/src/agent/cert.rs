@@ -15,11 +15,10 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, date_time_ymd,
 };
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
 
 use crate::tls::Role;
 use sonde_run::error::RunError;
+use sonde_run::pem;
 
 /// Which certificates to make, and where.
 #[derive(Clone, Debug)]
@@ -150,9 +149,15 @@ fn all_names(dir: &Path) -> Result<Vec<String>> {
 
 /// What the certificate in a file is for.
 fn role(path: &Path) -> Result<Role> {
-    let der = CertificateDer::from_pem_file(path).map_err(|e| {
-        anyhow!("{} holds no certificate in PEM: {e}; make it anew", path.display())
-    })?;
+    if !path.exists() {
+        bail!(
+            "{} cannot be read: there is no such file; name a host whose certificate is there, or \
+             make one without `renew`",
+            path.display()
+        );
+    }
+    let certificates = pem::certificates(path)?;
+    let der = &certificates[0];
     // id-kp-serverAuth and id-kp-clientAuth, as they are encoded (RFC 5280, section 4.2.1.12).
     let has = |last: u8| {
         let id = [6, 8, 0x2b, 6, 1, 5, 5, 7, 3, last];
@@ -281,6 +286,8 @@ mod tests {
         fits("ann.pem", Role::Controller, 0).unwrap();
         fits("192.0.2.2.pem", Role::Agent, 0).unwrap();
         tls::client(&file("ann.pem"), &file("ann.key"), &file("ca.pem")).unwrap();
+        let missing = make(&args(&dir, &["nope"], &[], true)).unwrap_err().to_string();
+        assert!(missing.contains("nope.pem cannot be read: there is no such file"), "{missing}");
         // Without the authority's key nothing can be signed.
         fs::remove_file(file("ca.key")).unwrap();
         let lost = make(&args(&dir, &[], &[], true)).unwrap_err().to_string();
