@@ -54,12 +54,26 @@ fn pages(command: &Command, folder: &Path) -> Result<usize> {
     let path = folder.join(man.get_filename());
     let mut text = Vec::new();
     man.render(&mut text).with_context(|| format!("cannot make {}", path.display()))?;
-    std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    let text = String::from_utf8(text).context("a page is text")?;
+    std::fs::write(&path, with_title(&text, command))
+        .with_context(|| format!("cannot write {}", path.display()))?;
     let mut written = 1;
     for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
         written += pages(sub, folder)?;
     }
     Ok(written)
+}
+
+/// A page with its title line: name, section, no date (a page changes only with what it says), and
+/// the version. clap_mangen leaves an empty date out, so that what follows is taken for it.
+fn with_title(page: &str, command: &Command) -> String {
+    let name = command.get_display_name().unwrap_or(command.get_name());
+    let version = concat!("sonde ", env!("CARGO_PKG_VERSION"));
+    let title = |line: &str| match line.starts_with(".TH ") {
+        true => format!(".TH \"{name}\" \"1\" \"\" \"{version}\" \"Sonde\"\n"),
+        false => line.to_owned(),
+    };
+    page.split_inclusive('\n').map(title).collect()
 }
 
 #[cfg(test)]
@@ -79,6 +93,11 @@ mod tests {
         let (whole, probe, gen_flows) =
             (page("sonde.1"), page("sonde-probe.1"), page("sonde-gen-flows.1"));
         std::fs::remove_dir_all(&folder).unwrap();
+        for (name, page) in [("sonde", &whole), ("sonde-gen-flows", &gen_flows)] {
+            let titles: Vec<&str> = page.lines().filter(|line| line.starts_with(".TH")).collect();
+            let version = concat!("sonde ", env!("CARGO_PKG_VERSION"));
+            assert_eq!(titles, [format!(r#".TH "{name}" "1" "" "{version}" "Sonde""#)]);
+        }
         assert!(whole.contains("sonde\\-probe(1)"), "{whole}");
         assert!(probe.contains("\\-\\-dscp") && probe.contains("sonde probe 192.0.2.7"), "{probe}");
         assert!(gen_flows.contains("\\-\\-truth"), "{gen_flows}");
