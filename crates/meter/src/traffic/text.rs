@@ -78,6 +78,7 @@ impl FromStr for Sizes {
         if text == "imix" {
             return Ok(Sizes::imix());
         }
+        once_each(text)?;
         let in_range = |size: &u16| (64..=9216).contains(size);
         if let Ok(size) = text.parse() {
             return Some(Sizes::constant(size)).filter(|_| in_range(&size)).ok_or_else(wrong);
@@ -109,6 +110,7 @@ impl FromStr for ProtocolWeights {
         let mut mix = ProtocolWeights { tcp: 0.0, udp: 0.0, icmp: 0.0 };
         let wrong =
             || format!("'{text}' is not a mix of protocols; write tcp=0.7,udp=0.28,icmp=0.02");
+        once_each(text)?;
         for (name, weight) in pairs(text) {
             let weight = weight.filter(|w| *w >= 0.0 && w.is_finite()).ok_or_else(wrong)?;
             *match name {
@@ -140,6 +142,7 @@ impl FromStr for Shares {
                  qinq, mpls, gre, vxlan, gtpu and geneve, together at most 1"
             )
         };
+        once_each(text)?;
         for (name, share) in pairs(text) {
             let share = share.filter(|s| (0.0..=1.0).contains(s)).ok_or_else(|| wrong(name))?;
             *match name {
@@ -207,6 +210,16 @@ fn pairs(text: &str) -> impl Iterator<Item = (&str, Option<f64>)> {
     })
 }
 
+/// Refuses a name that stands twice: it is not known which number is meant.
+fn once_each(text: &str) -> Result<(), String> {
+    let mut names: Vec<&str> = pairs(text).map(|(name, _)| name).collect();
+    names.sort_unstable();
+    match names.windows(2).find(|two| two[0] == two[1]) {
+        Some(two) => Err(format!("'{text}' has {} twice; name it once", two[0])),
+        None => Ok(()),
+    }
+}
+
 /// The other way round.
 fn list(
     f: &mut fmt::Formatter<'_>,
@@ -237,6 +250,14 @@ mod tests {
         back::<ProtocolWeights>(&["tcp=0.7,udp=0.28,icmp=0.02", "udp=1"]);
         back::<Shares>(&["vlan=0.2,geneve=0.1", "vlan=0"]);
         back::<Reorder>(&["0.01:3"]);
+        for twice in [
+            "vlan=0.1,vlan=0.1".parse::<Shares>().err(),
+            "gre=0.1, vlan=0.1,gre =0.2".parse::<Shares>().err(),
+            "tcp=1,udp=1,tcp=1".parse::<ProtocolWeights>().err(),
+            "64=5,64=3".parse::<Sizes>().err(),
+        ] {
+            assert!(twice.as_ref().is_some_and(|why| why.contains("twice")), "{twice:?}");
+        }
         assert_eq!("64=7,594=4,1518=1".parse::<Sizes>().unwrap().to_string(), "imix");
         assert_eq!("0.5".parse::<Reorder>().unwrap().to_string(), "0.5:1");
     }
