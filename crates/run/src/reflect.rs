@@ -22,7 +22,7 @@ use self::addresses::{HostState, OwnAddresses};
 use self::kernel::{InKernel, Kernel, KernelCounts};
 use self::settings::Limit;
 pub use self::settings::Settings;
-use self::worker::{Snapshot, Worker, tai_offset};
+use self::worker::{ReflectorWorker, Snapshot, tai_offset};
 use crate::confined::Uses;
 use crate::error::RunError;
 use crate::run_clock::RunClock;
@@ -95,7 +95,7 @@ pub fn start(settings: Settings, context: &Context) -> Result<(About, Reflecting
     let mut uses = vec![Uses::Engine(settings.engine.engine)];
     uses.extend(settings.kernel.then_some(Uses::Program));
     context.opened(&uses, &[])?;
-    let worker = Worker::start(port, reflector, settings.engine.cpu)?;
+    let worker = ReflectorWorker::start(port, reflector, settings.engine.cpu)?;
     let about = About {
         ports: settings.port.clone(),
         engine: caps.engine.to_string(),
@@ -130,7 +130,7 @@ pub fn start(settings: Settings, context: &Context) -> Result<(About, Reflecting
 struct Reflect<K, H, C> {
     /// Between two records, ns.
     report_interval: i64,
-    worker: Worker,
+    worker: ReflectorWorker,
     kernel: Option<K>,
     host: H,
     interface: Interface,

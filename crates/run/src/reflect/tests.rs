@@ -128,7 +128,7 @@ fn reflecting(busy: bool, seconds: i64, room: usize) -> (Under, RecordReceiver<R
 }
 
 fn reflecting_by(
-    worker: Worker,
+    worker: ReflectorWorker,
     clock: Script,
     room: usize,
 ) -> (Under, RecordReceiver<ReflectorReport>) {

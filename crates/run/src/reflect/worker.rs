@@ -19,7 +19,7 @@ use crate::pump;
 use crate::thread::join;
 
 /// The thread that reflects, from outside.
-pub struct Worker {
+pub struct ReflectorWorker {
     snapshots: Consumer<Snapshot>,
     news: Producer<News>,
     latest: Snapshot,
@@ -55,13 +55,13 @@ impl Snapshot {
     }
 }
 
-impl Worker {
+impl ReflectorWorker {
     /// Begins to answer on `port`, on processor `cpu` if there is one.
     ///
     /// # Errors
     /// No thread to be had.
     pub fn start(port: Box<dyn Port>, reflector: Reflector, cpu: Option<usize>) -> Result<Self> {
-        let (mut worker, inner) = Worker::new(reflector);
+        let (mut worker, inner) = ReflectorWorker::new(reflector);
         let thread = std::thread::Builder::new()
             .name("sonde-reflect".into())
             .spawn(move || inner.serve(port, cpu))
@@ -76,7 +76,10 @@ impl Worker {
         let (news, news_rx) = RingBuffer::new(16);
         let stop = Arc::new(AtomicBool::new(false));
         let inner = Inner { reflector, snapshots: snapshot_tx, news: news_rx, stop: stop.clone() };
-        (Worker { snapshots, news, latest: Snapshot::default(), stop, thread: None }, inner)
+        (
+            ReflectorWorker { snapshots, news, latest: Snapshot::default(), stop, thread: None },
+            inner,
+        )
     }
 
     /// What it said last about itself.

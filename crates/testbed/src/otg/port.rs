@@ -33,9 +33,9 @@ pub struct TestPort {
     ifindex: u32,
     links: Mutex<Links>,
     /// Where a flow leaves here.
-    pub sender: Option<Worker<sender::SenderCommand>>,
+    pub sender: Option<PortWorker<sender::SenderCommand>>,
     /// Takes every frame that comes.
-    pub receiver: Worker<receiver::ReceiverCommand>,
+    pub receiver: PortWorker<receiver::ReceiverCommand>,
     capture: Option<Mutex<Captured>>,
     /// By what it sends, where a flow leaves here, and by what it receives.
     pub engines: (Option<String>, String),
@@ -77,7 +77,7 @@ pub struct PortLocation {
 }
 
 /// A thread, and how to talk to it.
-pub struct Worker<O> {
+pub struct PortWorker<O> {
     orders: Option<mpsc::Sender<O>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -243,7 +243,7 @@ impl TestPort {
         let engines = (sending.as_deref().map(engine), engine(port.as_ref()));
         let expected = flows.iter().enumerate().filter(|(_, f)| f.to.contains(&index));
         let expected: Vec<u16> = expected.map(|(i, _)| i as u16).collect();
-        let receiver = Worker::start(&format!("sonde-rx-{name}"), move |orders| {
+        let receiver = PortWorker::start(&format!("sonde-rx-{name}"), move |orders| {
             receiver::run(port, &expected, secret, &orders);
         })?;
         let mut senders: Vec<usize> = flows.iter().map(|f| f.from).collect();
@@ -251,7 +251,7 @@ impl TestPort {
         senders.dedup();
         let senders = senders.len();
         let start = |port| {
-            Worker::start(&format!("sonde-tx-{name}"), move |orders| {
+            PortWorker::start(&format!("sonde-tx-{name}"), move |orders| {
                 sender::run(port, own, secret, senders, &orders);
             })
         };
@@ -409,18 +409,18 @@ impl TestPort {
     }
 }
 
-impl<O: Send + 'static> Worker<O> {
+impl<O: Send + 'static> PortWorker<O> {
     fn start(
         name: &str,
         work: impl FnOnce(mpsc::Receiver<O>) + Send + 'static,
-    ) -> Result<Worker<O>, String> {
+    ) -> Result<PortWorker<O>, String> {
         let (orders, received) = mpsc::channel();
         // The kernel's name of a thread has 15 octets.
         let name: String = name.chars().filter(|&c| c != '\0').take(15).collect();
         let thread = std::thread::Builder::new().name(name).spawn(move || work(received));
         let thread =
             thread.map_err(|e| format!("cannot start a thread: {e}; 'ulimit -u' bounds them"))?;
-        Ok(Worker { orders: Some(orders), thread: Some(thread) })
+        Ok(PortWorker { orders: Some(orders), thread: Some(thread) })
     }
 
     /// Gives an order and waits for the answer.
@@ -449,7 +449,7 @@ impl<O: Send + 'static> Worker<O> {
     }
 }
 
-impl<O> Drop for Worker<O> {
+impl<O> Drop for PortWorker<O> {
     fn drop(&mut self) {
         // Without anybody who gives orders it ends.
         self.orders = None;
@@ -520,7 +520,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_panics_is_named_in_the_answer() {
-        let worker: Worker<mpsc::Sender<()>> = Worker::start("sonde-rx-test", |orders| {
+        let worker: PortWorker<mpsc::Sender<()>> = PortWorker::start("sonde-rx-test", |orders| {
             let _ = orders.recv();
             panic!("as this test wants it");
         })

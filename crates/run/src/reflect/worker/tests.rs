@@ -17,8 +17,8 @@ const BEGIN: Time = Time::ZERO;
 /// A worker without a thread; what it says about itself is put into the queue by a test.
 pub fn scripted(
     work: impl FnOnce(Arc<AtomicBool>) -> (Snapshot, Result<()>) + Send + 'static,
-) -> (Worker, Producer<Snapshot>) {
-    let (mut worker, inner) = Worker::new(reflector(&[862]));
+) -> (ReflectorWorker, Producer<Snapshot>) {
+    let (mut worker, inner) = ReflectorWorker::new(reflector(&[862]));
     let stop = inner.stop.clone();
     worker.thread = Some(std::thread::spawn(move || work(stop)));
     (worker, inner.snapshots)
@@ -103,7 +103,7 @@ fn stop_at(port: &mut ProbedPort, at: Time, inner: &Inner) {
 fn each_address_and_port_that_is_asked_answers_until_the_stop() {
     let destinations = ["10.2.0.1:862", "10.2.0.2:862", "[2001:db8::2]:862", "10.2.0.1:863"];
     let (mut port, sender, seen) = probed(&destinations);
-    let (mut worker, inner) = Worker::new(reflector(&[862, 863]));
+    let (mut worker, inner) = ReflectorWorker::new(reflector(&[862, 863]));
     stop_at(&mut port, BEGIN + 10 * SECOND, &inner);
     let (counted, outcome) = inner.serve(Box::new(port), None);
     outcome.unwrap();
@@ -123,7 +123,7 @@ fn each_address_and_port_that_is_asked_answers_until_the_stop() {
 #[test]
 fn a_port_that_is_not_its_own_gets_no_answer() {
     let (mut port, sender, _) = probed(&["10.2.0.1:862", "10.2.0.1:863"]);
-    let (_worker, inner) = Worker::new(reflector(&[862]));
+    let (_worker, inner) = ReflectorWorker::new(reflector(&[862]));
     stop_at(&mut port, BEGIN + SECOND, &inner);
     let (counted, outcome) = inner.serve(Box::new(port), None);
     outcome.unwrap();
@@ -134,7 +134,7 @@ fn a_port_that_is_not_its_own_gets_no_answer() {
 #[test]
 fn a_stop_while_nothing_comes_is_seen_at_the_next_look() {
     let (mut port, _, seen) = idle();
-    let (mut worker, inner) = Worker::new(reflector(&[862]));
+    let (mut worker, inner) = ReflectorWorker::new(reflector(&[862]));
     let at = BEGIN + 3 * SECOND + 50 * MS;
     stop_at(&mut port, at, &inner);
     let (counted, outcome) = inner.serve(Box::new(port), None);
@@ -154,7 +154,7 @@ fn a_stop_while_nothing_comes_is_seen_at_the_next_look() {
 fn what_was_done_until_the_port_failed_is_counted() {
     let (mut port, _, _) = probed(&["10.2.0.1:862"]);
     port.fails_at = Some(BEGIN + SECOND);
-    let (_worker, inner) = Worker::new(reflector(&[862]));
+    let (_worker, inner) = ReflectorWorker::new(reflector(&[862]));
     let (counted, outcome) = inner.serve(Box::new(port), None);
     let error = format!("{:#}", outcome.unwrap_err());
     assert!(error.contains("the cable was cut"), "{error}");
@@ -165,7 +165,7 @@ fn what_was_done_until_the_port_failed_is_counted() {
 fn it_ends_by_itself_when_its_port_fails_and_is_joined_with_the_reason() {
     let (mut port, _, _) = probed(&["10.2.0.1:862"]);
     port.fails_at = Some(BEGIN + SECOND);
-    let mut worker = Worker::start(Box::new(port), reflector(&[862]), None).unwrap();
+    let mut worker = ReflectorWorker::start(Box::new(port), reflector(&[862]), None).unwrap();
     while !worker.is_finished() {
         std::thread::yield_now();
     }
@@ -181,7 +181,7 @@ fn it_ends_by_itself_when_its_port_fails_and_is_joined_with_the_reason() {
 #[test]
 fn a_processor_that_is_not_there_is_refused_by_name() {
     let (port, _, _) = idle();
-    let (_worker, inner) = Worker::new(reflector(&[862]));
+    let (_worker, inner) = ReflectorWorker::new(reflector(&[862]));
     let (_, outcome) = inner.serve(Box::new(port), Some(1_000_000));
     let error = format!("{:#}", outcome.unwrap_err());
     assert!(error.starts_with("`cpu`: cannot run on processor 1000000"), "{error}");
@@ -209,7 +209,7 @@ impl HostState for Host {
 #[test]
 fn an_address_that_becomes_the_hosts_own_is_answered_no_more() {
     let (mut port, _, _) = probed(&["10.2.0.1:862", "[2001:db8::2]:862"]);
-    let (mut worker, inner) = Worker::new(reflector(&[862]));
+    let (mut worker, inner) = ReflectorWorker::new(reflector(&[862]));
     worker.follow(&mut Host { changed: false }).unwrap();
     port.at = Some((
         BEGIN + SECOND,
