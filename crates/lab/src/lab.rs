@@ -10,7 +10,7 @@ use sonde_sys::netlink::Mac;
 use sonde_sys::netns;
 
 use crate::LabError;
-use crate::device::run_dir;
+use crate::device::run_dir::{self, MARK, has_ended, is_abandoned};
 use crate::host::{Host, run};
 
 /// How a veth pair is made; the same for both ends.
@@ -172,29 +172,6 @@ fn namespaces() -> Vec<String> {
     directory.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
-/// Whether a lab made this (a namespace, or the folder of a bed) and its process is gone.
-pub(crate) fn is_abandoned(name: &str) -> bool {
-    owner(name).is_some_and(has_ended)
-}
-
-/// Whether there is no such process, or what is left of it waits for its parent.
-fn has_ended(pid: u32) -> bool {
-    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
-    // Behind the name, which may have brackets in it.
-    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-    matches!(state, Some('Z' | 'X'))
-}
-
-/// The process id in a namespace's name, or in a lab's, if a lab made it.
-fn owner(name: &str) -> Option<u32> {
-    let parts: Vec<&str> = name.split('.').collect();
-    let ([MARK, _prefix, pid, serial, _] | [MARK, _prefix, pid, serial]) = parts[..] else {
-        return None;
-    };
-    serial.parse::<u32>().ok()?;
-    pid.parse().ok()
-}
-
 fn check_name(name: &str) -> Result<(), LabError> {
     let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     if (1..=32).contains(&name.len()) && name.bytes().all(allowed) {
@@ -206,36 +183,12 @@ fn check_name(name: &str) -> Result<(), LabError> {
 
 /// Between two looks at whether a process has ended.
 const LOOK: Duration = Duration::from_millis(10);
-/// Begins the name of each namespace that a lab makes.
-const MARK: &str = "sonde";
 /// Serial of the next lab of this process.
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_a_labs_names_have_an_owner() {
-        assert_eq!(owner("sonde.demo.4711.0.probe"), Some(4711));
-        assert_eq!(owner("sonde.demo.4711.0"), Some(4711));
-        for other in ["", "blue", "sonde", "sonde.demo.x.0.probe", "sonde.demo.1", "a.b.1.2.c"] {
-            assert_eq!(owner(other), None, "{other}");
-        }
-    }
-
-    #[test]
-    fn a_process_that_nobody_has_waited_for_has_ended() {
-        assert!(!has_ended(id()));
-        let mut child = std::process::Command::new("true").spawn().unwrap();
-        // It ends by itself, and stays until it is waited for.
-        while !has_ended(child.id()) {
-            std::thread::yield_now();
-        }
-        assert!(std::path::Path::new(&format!("/proc/{}", child.id())).exists());
-        child.wait().unwrap();
-        assert!(has_ended(child.id()));
-    }
 
     #[test]
     fn names_that_could_leave_the_directory_are_refused() {

@@ -75,7 +75,7 @@ impl BedInfo {
     pub fn all() -> Result<Vec<BedInfo>, LabError> {
         let mut all = Vec::new();
         for folder in run_dir::all() {
-            if folder.file_name().and_then(|n| n.to_str()).is_some_and(crate::lab::is_abandoned) {
+            if folder.file_name().and_then(|n| n.to_str()).is_some_and(run_dir::is_abandoned) {
                 continue;
             }
             all.extend(run_dir::read(&folder.join(NOTE))?);

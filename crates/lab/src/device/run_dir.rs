@@ -79,9 +79,63 @@ pub(crate) fn sweep(gone: impl Fn(&str) -> bool) {
     }
 }
 
+/// Whether a lab made this (a namespace, or the folder of a bed) and its process is gone.
+pub(crate) fn is_abandoned(name: &str) -> bool {
+    owner(name).is_some_and(has_ended)
+}
+
+/// Whether there is no such process, or what is left of it waits for its parent.
+pub(crate) fn has_ended(pid: u32) -> bool {
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
+    // Behind the name, which may have brackets in it.
+    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    matches!(state, Some('Z' | 'X'))
+}
+
+/// The process id in a namespace's name, or in a lab's, if a lab made it.
+fn owner(name: &str) -> Option<u32> {
+    let parts: Vec<&str> = name.split('.').collect();
+    let ([MARK, _prefix, pid, serial, _] | [MARK, _prefix, pid, serial]) = parts[..] else {
+        return None;
+    };
+    serial.parse::<u32>().ok()?;
+    pid.parse().ok()
+}
+
 pub(crate) fn file_error(path: &Path, source: io::Error) -> LabError {
     LabError::File { path: path.to_owned(), source }
 }
 
+/// Begins the name of each namespace and folder that a lab makes.
+pub(crate) const MARK: &str = "sonde";
 /// Memory, gone with the next start of the machine, as are the namespaces.
 pub(crate) const BASE: &str = "/run/sonde";
+
+#[cfg(test)]
+mod tests {
+    use std::process::id;
+
+    use super::*;
+
+    #[test]
+    fn only_a_labs_names_have_an_owner() {
+        assert_eq!(owner("sonde.demo.4711.0.probe"), Some(4711));
+        assert_eq!(owner("sonde.demo.4711.0"), Some(4711));
+        for other in ["", "blue", "sonde", "sonde.demo.x.0.probe", "sonde.demo.1", "a.b.1.2.c"] {
+            assert_eq!(owner(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_process_that_nobody_has_waited_for_has_ended() {
+        assert!(!has_ended(id()));
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        // It ends by itself, and stays until it is waited for.
+        while !has_ended(child.id()) {
+            std::thread::yield_now();
+        }
+        assert!(std::path::Path::new(&format!("/proc/{}", child.id())).exists());
+        child.wait().unwrap();
+        assert!(has_ended(child.id()));
+    }
+}
