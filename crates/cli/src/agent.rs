@@ -46,7 +46,7 @@ pub struct CertArgs {
     pub dir: PathBuf,
 }
 
-/// How to serve.
+/// Options of an agent that waits for a controller.
 #[derive(Args, Debug)]
 pub struct ServeArgs {
     /// Address and port to listen on, for the controller

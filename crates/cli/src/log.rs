@@ -27,7 +27,7 @@ pub struct LogArgs {
     pub log_format: LogFormat,
 }
 
-/// How messages look.
+/// The form of what goes to standard error, by `--log-format`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     /// Text for people; most messages begin with "sonde: "

@@ -2,6 +2,8 @@
 //!
 //! No I/O, no clock, no allocation, no `unsafe`. A checked view (`Packet<&[u8]>`)
 //! reads fields where they lie; a `Repr` is the same packet as a plain value.
+//! Where a format has one header before all else (`dns`, `ipfix`, `netflow5`, `netflow9`, `sctp`), it is
+//! the module's `Header`, which users name with its module.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -40,7 +40,6 @@ pub enum How {
     Text,
     /// An object of JSON for each measurement.
     Json,
-    /// Nothing.
     Quiet,
 }
 
@@ -116,7 +115,7 @@ impl ProgressPrinter {
 }
 
 impl ProgressPrinter {
-    /// What has come.
+    /// A finished measurement on standard output; trials and failures on standard error.
     pub fn print(&mut self, event: &Event) -> Result<()> {
         match event {
             Event::Trial(trial) => self.trial(trial),

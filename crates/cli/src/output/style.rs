@@ -12,13 +12,15 @@ pub struct Style {
 pub enum Tone {
     /// Without colour or weight.
     Plain,
+    /// Bold.
     Head,
+    /// Faint: of less weight.
     Dim,
-    /// As it should be.
+    /// Green: as it should be.
     Good,
-    /// Casts doubt.
+    /// Yellow: there is a caveat.
     Warn,
-    /// Wrong: loss.
+    /// Red: probes were lost, or a check failed.
     Bad,
 }
 

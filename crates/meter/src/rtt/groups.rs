@@ -29,6 +29,7 @@ struct Group {
     histograms: [Option<Box<Histogram>>; 3],
 }
 
+/// Not `load::FastHist`: groups are many, and one with the few buckets of round trips takes 1 KB.
 struct Histogram {
     counts: [u32; RTT_BUCKETS],
     count: u64,
