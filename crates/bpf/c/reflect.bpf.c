@@ -199,6 +199,45 @@ static __always_inline bool within_rate_of_all(__u64 now)
 	return true;
 }
 
+/* Files a request in its session, which is `session` or, if that was not found, made. NULL: there
+ * is no room for it. `ours`: it is answered here, and counted.
+ */
+static __always_inline struct session *in_session(struct session *session, __u64 id, __u32 now,
+						  __u16 generation, __u32 sequence,
+						  __u32 sender_time, bool ours)
+{
+	bool known = session;
+
+	if (!session) {
+		__u64 slot = add_session(id, now, generation, sequence, sender_time);
+
+		session = slot == NO_SLOT ? NULL : session_at(slot);
+		known = !(slot & NEW_SLOT);
+		if (!session && ours)
+			count(REFLECTED_STATELESS);
+	}
+	if (session && known) {
+		if ((__s32)(now - session->used) > (__s32)session_timeout) {
+			/* Ended: this is a newcomer. */
+			session->established = 0;
+			session->sent = 0;
+			session->sequence = sequence;
+			session->sender_time = sender_time;
+		} else if (!session->established &&
+			   !__sync_val_compare_and_swap(&session->established, 0, 1) && ours) {
+			count(NEW_SESSIONS);
+		}
+		if (begins_anew(session, sequence, sender_time)) {
+			session->sent = 0;
+			if (ours)
+				count(RESTARTED_SESSIONS);
+		}
+		session->generation = generation;
+		session->used = now;
+	}
+	return session;
+}
+
 static __always_inline int reflect(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
@@ -332,7 +371,7 @@ static __always_inline int reflect(struct xdp_md *ctx)
 		__u32 port_ssid = (__u32)ports[0] << 16 | req.ssid;
 
 		id = p.v4 ? session_id4(p.ip4->saddr, p.ip4->daddr, port_ssid)
-			  : session_id6(p.ip6, port_ssid);
+			  : session_id6((const __u32 *)&p.ip6->saddr, port_ssid);
 		session = find_session(id);
 	}
 	/* A known session was admitted before; only a change of our addresses asks again. */
@@ -362,36 +401,10 @@ static __always_inline int reflect(struct xdp_md *ctx)
 		return drop(DROP_RATE_ALL);
 
 	if (stateful) {
-		__u32 now = t2 >> USED_SHIFT, sequence = bpf_ntohl(req.seq);
 		__u32 sender_time = bpf_ntohl(req.t1[0]) << 16 | bpf_ntohl(req.t1[1]) >> 16;
-		bool known = session;
 
-		if (!session) {
-			__u64 slot = add_session(id, now, generation, sequence, sender_time);
-
-			session = slot == NO_SLOT ? NULL : session_at(slot);
-			known = !(slot & NEW_SLOT);
-			if (!session)
-				count(REFLECTED_STATELESS);
-		}
-		if (session && known) {
-			if ((__s32)(now - session->used) > (__s32)session_timeout) {
-				/* Ended: this is a newcomer. */
-				session->established = 0;
-				session->sent = 0;
-				session->sequence = sequence;
-				session->sender_time = sender_time;
-			} else if (!session->established &&
-				   !__sync_val_compare_and_swap(&session->established, 0, 1)) {
-				count(NEW_SESSIONS);
-			}
-			if (begins_anew(session, sequence, sender_time)) {
-				session->sent = 0;
-				count(RESTARTED_SESSIONS);
-			}
-			session->generation = generation;
-			session->used = now;
-		}
+		session = in_session(session, id, t2 >> USED_SHIFT, generation, bpf_ntohl(req.seq),
+				     sender_time, true);
 	}
 
 	/* The reply's checksum is made anew from all octets: the request's may be partial. */
@@ -503,6 +516,43 @@ int sonde_reflect(struct xdp_md *ctx)
 	if (verdict == XDP_TX && settings.redirect_to)
 		return bpf_redirect(settings.redirect_to, 0);
 	return verdict;
+}
+
+/* A request that user space answers, as `Question` in src/reflect/sequence.rs. */
+struct question {
+	__be32 source[4]; /* IPv4: the last word */
+	__be32 destination[4];
+	__be32 port_ssid;
+	__u32 v4;
+	__u32 sequence; /* the sender's; the answer: that of the reply */
+	__u32 sender_time;
+};
+
+/* Never attached: user space runs it by BPF_PROG_TEST_RUN for each request that it answers. So a
+ * session has one counter, whoever answers. XDP_TX: there is a sequence number. XDP_PASS: there is
+ * no room for the session.
+ */
+SEC("xdp")
+int sonde_sequence(struct xdp_md *ctx)
+{
+	struct question *q = (void *)(long)ctx->data;
+	__u32 now = bpf_ktime_get_tai_ns() >> USED_SHIFT;
+	struct session *session;
+	__u16 generation;
+	__u64 id;
+
+	if ((void *)(q + 1) > (void *)(long)ctx->data_end)
+		return XDP_ABORTED;
+	id = q->v4 ? session_id4(q->source[3], q->destination[3], q->port_ssid)
+		   : session_id6(q->source, q->port_ssid);
+	session = find_session(id);
+	/* A session that is new is of no generation: reflect() is still to admit its sender. */
+	generation = session ? session->generation : settings.generation - 1;
+	session = in_session(session, id, now, generation, q->sequence, q->sender_time, false);
+	if (!session)
+		return XDP_PASS;
+	q->sequence = __sync_fetch_and_add(&session->sent, 1);
+	return XDP_TX;
 }
 
 /* For benchmarks: BPF_PROG_TEST_RUN repeats on the buffer as the last run left it, so

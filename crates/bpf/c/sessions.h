@@ -60,9 +60,9 @@ static __always_inline __u64 session_id4(__be32 source, __be32 destination, __u3
 	return mix(hash ^ mix(((__u64)source << 32 | destination) ^ session_seed[1])) ?: 1;
 }
 
-static __always_inline __u64 session_id6(const struct ipv6hdr *ip, __u32 port_ssid)
+/* `a`: the source address, then the destination. */
+static __always_inline __u64 session_id6(const __u32 *a, __u32 port_ssid)
 {
-	const __u32 *a = (const __u32 *)&ip->saddr;
 	__u64 hash = mix(port_ssid ^ session_seed[0]);
 
 #pragma unroll

@@ -25,7 +25,9 @@ pub use load::{AttachMode, TestRun};
 pub use load_gen::{
     Expected, FlowHeader, XdpAnalyser, XdpAnalyserConfig, XdpGenerator, XdpGeneratorConfig, XdpPace,
 };
-pub use reflect::{Cost, KernelReflector, KernelReflectorConfig, ReflectorCounters};
+pub use reflect::{
+    Cost, KernelReflector, KernelReflectorConfig, ReflectorCounters, SessionRequest, SharedSessions,
+};
 pub use rtt::{
     RttAttached, RttAttachment, RttBench, RttConfig, RttEvents, RttGroupBy, RttHook, RttProgram,
     RttProtocols, RttSide, RttTestPacket, RttTraffic,

@@ -171,6 +171,26 @@ pub(crate) fn test_run(
 ) -> Result<TestRun, BpfError> {
     // A program may make the frame longer, up to about a page.
     let mut out = vec![0u8; packet.len() + 4096];
+    let run = test_run_into(program, packet, &mut out, repeat)?;
+    out.truncate(run.octets);
+    Ok(TestRun { verdict: run.verdict, packet: out, ns_per_run: run.ns_per_run })
+}
+
+/// What a run of [`test_run_into`] came to.
+pub(crate) struct RunInto {
+    pub(crate) verdict: u32,
+    /// Octets that were written.
+    pub(crate) octets: usize,
+    pub(crate) ns_per_run: u32,
+}
+
+/// As [`test_run`], into a buffer that is there.
+pub(crate) fn test_run_into(
+    program: BorrowedFd<'_>,
+    packet: &[u8],
+    out: &mut [u8],
+    repeat: u32,
+) -> Result<RunInto, BpfError> {
     // SAFETY: the structure is plain data for which all zeroes is valid ("not given").
     let mut opts: sys::bpf_test_run_opts = unsafe { std::mem::zeroed() };
     opts.sz = size_of_val(&opts) as _;
@@ -184,8 +204,8 @@ pub(crate) fn test_run(
     if rc != 0 {
         return Err(BpfError::io("test-run a program", io::Error::from_raw_os_error(-rc)));
     }
-    out.truncate(opts.data_size_out as usize);
-    Ok(TestRun { verdict: opts.retval, packet: out, ns_per_run: opts.duration })
+    let octets = opts.data_size_out as usize;
+    Ok(RunInto { verdict: opts.retval, octets, ns_per_run: opts.duration })
 }
 
 /// A failed map operation.

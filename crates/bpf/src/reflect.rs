@@ -18,6 +18,10 @@
 //! peer must still run NAPI: GRO on (`ethtool -K PEER gro on`), or an XDP program. Generic mode
 //! needs nothing of the peer.
 
+mod sequence;
+
+pub use sequence::{SessionRequest, SharedSessions};
+
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::mem::MaybeUninit;
 use std::net::IpAddr;
@@ -86,6 +90,8 @@ pub struct ReflectorCounters([u64; COUNTERS.len()]);
 #[derive(Debug)]
 pub struct KernelReflector {
     program: OwnedFd,
+    /// Numbers the replies of user space.
+    sequence: OwnedFd,
     bench: Option<Bench>,
     settings: Settings,
     local: MapHandle,
@@ -209,6 +215,15 @@ impl KernelReflector {
         load::sum_counters(&self.counters).map(ReflectorCounters)
     }
 
+    /// The sessions, for a reflector in user space beside this one. They live as long as either.
+    ///
+    /// # Errors
+    /// No descriptor to be had.
+    pub fn sessions(&self) -> Result<SharedSessions, BpfError> {
+        let program = self.sequence.try_clone().map_err(|e| BpfError::io("keep a program", e))?;
+        Ok(SharedSessions::new(program))
+    }
+
     /// Runs the program on one frame, without an interface (`BPF_PROG_TEST_RUN`).
     ///
     /// With `repeat` above 1 it is a benchmark: each IPv4 reply is turned into the request
@@ -298,6 +313,7 @@ impl KernelReflector {
         };
         Ok(KernelReflector {
             program: keep(&skel.progs.sonde_reflect)?,
+            sequence: keep(&skel.progs.sonde_sequence)?,
             bench: if bench {
                 Some(Bench {
                     reflect: keep(&skel.progs.sonde_reflect_bench)?,

@@ -90,8 +90,12 @@ pub fn start(settings: Settings, context: &Context) -> Result<(About, Reflecting
     let mut addresses = OwnAddresses::follow(&settings)?;
     let no_senders = addresses.no_senders()?;
     let config = ReflectorConfig { no_senders, ..config(&settings, clock) };
-    let reflector =
+    let mut reflector =
         Reflector::new(&config, port.now()).map_err(|e| RunError::settings(e.to_string()))?;
+    if let Some(kernel) = &kernel {
+        let sessions = kernel.sessions().map_err(anyhow::Error::from)?;
+        reflector.share_sessions(kernel.port(), Box::new(sessions));
+    }
     let mut uses = vec![Uses::Engine(settings.engine.engine)];
     uses.extend(settings.kernel.then_some(Uses::Program));
     context.opened(&uses, &[])?;

@@ -8,7 +8,8 @@ use crate::common;
 use crate::common::packet::{OUR_PORT, Request, base, padding_tlv, udp_checksum};
 use crate::common::{RawSocket, in_namespace, ip, privileged, veth_pair};
 use sonde_bpf::{
-    AttachMode, BpfError, KernelReflector, KernelReflectorConfig, XskFilter, XskProgram,
+    AttachMode, BpfError, KernelReflector, KernelReflectorConfig, SessionRequest, XskFilter,
+    XskProgram,
 };
 
 const XDP_DROP: u32 = 1;
@@ -180,6 +181,49 @@ fn sessions_are_numbered_from_zero_each() {
     }
     assert_eq!(reflector.counters().unwrap().get("new_sessions"), 9);
     assert_eq!(reflector.counters().unwrap().get("reflected"), 27);
+}
+
+/// `request` as user space hands it over.
+fn in_user_space(request: &Request, sequence: u32) -> SessionRequest {
+    SessionRequest {
+        source: request.source,
+        destination: request.destination,
+        source_port: request.source_port,
+        ssid: u16::from_be_bytes(request.payload[14..16].try_into().unwrap()),
+        sequence,
+        timestamp: u64::from_be_bytes(request.payload[4..12].try_into().unwrap()),
+    }
+}
+
+#[test]
+fn user_space_and_kernel_number_the_replies_of_a_session_together() {
+    if !privileged("user_space_and_kernel_number_the_replies_of_a_session_together") {
+        return;
+    }
+    for family in [Request::v4(), Request::v6()] {
+        let reflector = load(|_| {});
+        let sessions = reflector.sessions().unwrap();
+        let request = |seq| Request { payload: base(seq, 5), ..family.clone() };
+        let what = family.source.to_string();
+        for seq in 0..3 {
+            assert_reflected(&reflector, &request(seq), seq, &what);
+        }
+        // 3 and 4 are lost on the way there.
+        for (seq, reply) in [(5, 3), (6, 4)] {
+            let asked = in_user_space(&request(seq), seq);
+            assert_eq!(sessions.next_sequence(&asked).unwrap(), Some(reply), "{what}");
+        }
+        assert_reflected(&reflector, &request(7), 5, &what);
+        // A session that begins in user space goes on in the kernel, which admits its sender.
+        let other = |seq| Request { payload: base(seq, 6), ..family.clone() };
+        assert_eq!(sessions.next_sequence(&in_user_space(&other(0), 0)).unwrap(), Some(0));
+        assert_reflected(&reflector, &other(1), 1, &what);
+        // A reflector whose addresses are others meanwhile admits nobody to the old ones.
+        let third = Request { payload: base(0, 7), ..family.clone() };
+        assert_eq!(sessions.next_sequence(&in_user_space(&third, 0)).unwrap(), Some(0));
+        reflector.update_local(&[], &[]).unwrap();
+        assert_verdict(&reflector, &third.frame(), XDP_PASS, "passed_not_local", &what);
+    }
 }
 
 #[test]

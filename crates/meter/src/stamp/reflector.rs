@@ -23,6 +23,7 @@ mod headers;
 mod limiter;
 mod loops;
 mod session_table;
+mod shared;
 mod tlv;
 
 #[cfg(test)]
@@ -31,6 +32,7 @@ mod tests;
 pub use config::{ReflectorConfig, ReflectorError};
 pub use counters::{ReflectorCounters, ReflectorInterval};
 pub use limiter::RateLimit;
+pub use shared::{CountedRequest, ReplyCounter};
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -68,6 +70,8 @@ pub struct Reflector {
     total: Option<Total>,
     no_senders: Addresses,
     sessions: Option<SessionTable>,
+    /// Numbers the replies from one of our ports.
+    counter: Option<(u16, Box<dyn ReplyCounter>)>,
     next_sweep: Time,
     /// Replies that are longer than their requests; never more than [`QUEUE`].
     queue: VecDeque<QueuedReply>,
@@ -111,6 +115,7 @@ impl Reflector {
             sessions: config
                 .stateful
                 .then(|| SessionTable::new(config.max_sessions, config.session_timeout, hash)),
+            counter: None,
             next_sweep: now,
             queue: VecDeque::with_capacity(QUEUE),
             counters: ReflectorCounters::default(),
@@ -139,6 +144,12 @@ impl Reflector {
     pub fn set_no_senders(&mut self, prefixes: &[Prefix]) -> Result<(), ReflectorError> {
         self.no_senders = Addresses::new(prefixes)?;
         Ok(())
+    }
+
+    /// Another reflector on this host answers the same sessions on `port`: `counter` numbers the
+    /// replies from there from now on. One that is stateless copies the sender's all the same.
+    pub fn share_sessions(&mut self, port: u16, counter: Box<dyn ReplyCounter>) {
+        self.counter = Some((port, counter));
     }
 
     /// What has been counted so far.
@@ -185,6 +196,7 @@ impl Reflector {
             ssid,
         };
         let session = self.session(key, (sequence, timestamp), !short && !padded, now)?;
+        let session = self.shared(session, &found, ssid, (sequence, timestamp));
 
         if short {
             let reply_seq = self.next_sequence(session).unwrap_or(sequence);
@@ -314,6 +326,43 @@ impl Reflector {
         }
         session.received = session.received.wrapping_add(1);
         Ok(Some(index))
+    }
+
+    /// Brings a session to where the counter is that others count on, too. `None`: this request is
+    /// served statelessly, since that has no room for it.
+    #[inline]
+    fn shared(
+        &mut self,
+        session: Option<u32>,
+        found: &UdpFrame,
+        ssid: u16,
+        numbered: (u32, u64),
+    ) -> Option<u32> {
+        let index = session?;
+        let Some((port, counter)) = &mut self.counter else { return session };
+        if *port != found.destination_port {
+            return session;
+        }
+        let (sequence, timestamp) = numbered;
+        let next = counter.next_sequence(&CountedRequest {
+            source: found.source,
+            destination: found.destination,
+            source_port: found.source_port,
+            ssid,
+            sequence,
+            timestamp,
+        });
+        let Some(next) = next else {
+            self.counters.reflected_stateless += 1;
+            return None;
+        };
+        let session = self.sessions.as_mut()?.session(index);
+        if session.next_sequence != next {
+            // The others have answered meanwhile, and each request that they counted.
+            session.previous_sent = None;
+            (session.next_sequence, session.received) = (next, next.wrapping_add(1));
+        }
+        Some(index)
     }
 
     /// Takes the sequence number of a session's next reply.

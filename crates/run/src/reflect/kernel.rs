@@ -6,8 +6,9 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
-use sonde_bpf::AttachMode;
-use sonde_bpf::reflect::{KernelReflector, KernelReflectorConfig};
+use sonde_bpf::reflect::{KernelReflector, KernelReflectorConfig, SessionRequest, SharedSessions};
+use sonde_bpf::{AttachMode, BpfError};
+use sonde_meter::stamp::{CountedRequest, ReplyCounter};
 use sonde_port::XdpMode;
 use sonde_sys::SysError;
 use sonde_sys::clock::{self, ClockState};
@@ -27,6 +28,8 @@ use crate::links::netlink;
 pub struct Kernel {
     settings: Settings,
     reflector: KernelReflector,
+    /// On which it answers.
+    port: u16,
     interface: String,
     /// `None` while there is no interface.
     ifindex: Option<u32>,
@@ -40,6 +43,20 @@ pub struct Kernel {
     checked: Instant,
     lost: u64,
     returned: u64,
+}
+
+/// The sessions of the program, as the reflector in user space sees them.
+pub struct KernelSessions(SharedSessions);
+
+impl ReplyCounter for KernelSessions {
+    fn next_sequence(&mut self, request: &CountedRequest) -> Option<u32> {
+        let CountedRequest { source, destination, source_port, ssid, sequence, timestamp } =
+            *request;
+        let request =
+            SessionRequest { source, destination, source_port, ssid, sequence, timestamp };
+        // Without an answer the reply copies the sender's, which claims nothing.
+        self.0.next_sequence(&request).ok().flatten()
+    }
 }
 
 /// A reflector in the kernel, as the loop in user space sees it. Tests have one of their own.
@@ -141,6 +158,7 @@ impl Kernel {
                     let kernel = Kernel {
                         settings: settings.clone(),
                         reflector,
+                        port,
                         interface,
                         ifindex: Some(ifindex),
                         mode,
@@ -172,6 +190,20 @@ impl Kernel {
     /// How the program is attached now: "native" or "generic".
     pub fn mode(&self) -> &'static str {
         self.mode.name()
+    }
+
+    /// The UDP port on which it answers.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// What numbers the replies of the reflector in user space: that answers the same sessions where
+    /// the program passes a request up, and while it is attached to nothing.
+    ///
+    /// # Errors
+    /// No descriptor to be had.
+    pub fn sessions(&self) -> Result<KernelSessions, BpfError> {
+        self.reflector.sessions().map(KernelSessions)
     }
 
     fn set_clock(&self, clock: ClockState) {

@@ -2,6 +2,7 @@
 
 mod loops;
 mod properties;
+mod shared;
 mod tlvs;
 
 use super::*;
