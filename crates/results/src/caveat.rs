@@ -33,7 +33,8 @@ pub enum Caveat {
     /// The reflector copies the sender's sequence number: loss has no direction.
     LossSideUnknown,
     /// The reflector's sequence numbers do not ascend as those of one session do: it was restarted,
-    /// or the probes are new sessions to it. Losses nearby have no side.
+    /// the probes are new sessions to it, or it counted more than was sent. Losses nearby have no
+    /// side.
     ReflectorSequenceJump,
     /// Replies that do not match what was sent were discarded.
     InvalidReplies,
@@ -90,8 +91,8 @@ pub enum Caveat {
     DeviceDisturbed,
     /// No reply has followed the losses that could decide their side.
     LossSideOpen,
-    /// Requests were duplicated on their way, or counted by the reflector without having been sent:
-    /// losses near them have no side.
+    /// Requests were duplicated on their way: a second reply to one had another sequence number.
+    /// Losses near them have no side.
     RequestsDuplicated,
     /// This host's clock was set while it measured: no delay spans the step.
     ClockStepped,
@@ -258,10 +259,10 @@ impl Caveat {
                 "use an idle host or isolated cores; compare the pause with the maxima"
             }
             Caveat::LossSideUnknown => {
-                "a reflector that counts its replies shows the side: 'sonde reflect' does, without --stateless and while its table has room for the session"
+                "the reflector's numbers show no side: it copies ours (as with --stateless, or a full table of sessions), no probe was lost on the way there, or all before the first answer"
             }
             Caveat::ReflectorSequenceJump => {
-                "it was restarted, a NAT gives the probes new ports, or two senders share a session; totals are right, losses nearby have no side"
+                "it was restarted, a NAT gives the probes new ports, two senders share a session, or requests were duplicated; totals are right, losses nearby have no side"
             }
             Caveat::InvalidReplies => {
                 "look for another instrument on the same ports, or a faulty or forged reflector"

@@ -8,9 +8,13 @@
 //!
 //! - A sequence number that was given before, or fewer of them than answers: the reflector was
 //!   restarted, or the probe was a new session to it (a NAT gave it another port).
-//! - More sequence numbers than requests: some were duplicated on their way, or another sender
-//!   shares the session. A duplicate whose own reply is lost hides a loss on the way there. So
-//!   losses are not split by side for a while after the first one seen.
+//! - More sequence numbers than requests: some were duplicated on their way, another sender shares
+//!   the session, or the numbers began elsewhere. A duplicate whose own reply is lost hides a loss
+//!   on the way there. So losses are not split by side for a while after the first one seen. Only two
+//!   replies to one request, with two numbers, are called duplicates.
+//! - A session that begins behind our first probes may have had one before it. So losses before the
+//!   first answer that the reflector did not count were on the way there only when many answers in
+//!   order speak for one session.
 //! - A request that was overtaken moves the sequence number of its neighbours: nothing is concluded
 //!   between the two, only behind them.
 
@@ -42,6 +46,10 @@ pub(crate) struct LossAccount {
     distrust: u16,
     /// Answers for which a duplicated request still casts doubt.
     doubt: u16,
+    /// Losses on the way there before the first answer, until `leading_wait` further answers do not
+    /// speak against them. More than fit in here have no side.
+    leading: u16,
+    leading_wait: u16,
     flags: u16,
 }
 
@@ -59,6 +67,8 @@ impl LossAccount {
             trust: 0,
             distrust: TRUST,
             doubt: 0,
+            leading: 0,
+            leading_wait: 0,
             flags: match kind {
                 ReflectorKind::Auto => 0,
                 ReflectorKind::Stateful => STATEFUL,
@@ -95,9 +105,14 @@ impl LossAccount {
     /// A further reply to one request: `counted` anew by the reflector.
     pub(crate) fn duplicate(&mut self, counted: bool) {
         if counted {
-            self.flags |= DUPLICATES;
+            self.flags |= DUPLICATES | DUPLICATES_SEEN;
             self.doubt = DOUBT;
         }
+    }
+
+    /// Why losses that come while there is doubt have no side.
+    fn reason(&self) -> u16 {
+        if self.has(DUPLICATES_SEEN) { DUPLICATES } else { JUMPED }
     }
 
     /// The next probe in order was lost.
@@ -175,25 +190,38 @@ impl LossAccount {
         self.flags &= !BROKEN;
         self.flags |= STATEFUL | JUMPED;
         (self.reflector_seq, self.top) = (reflector_seq, reflector_seq);
-        self.open = (0, 0);
+        (self.open, self.leading) = ((0, 0), 0);
         self.trust = self.distrust;
         self.distrust = self.distrust.saturating_mul(2).min(DOUBT);
     }
 
     /// More was counted than was sent.
     fn surplus(&mut self, differs: bool) {
-        self.open = (0, 0);
+        (self.open, self.leading) = ((0, 0), 0);
         if differs && !self.has(STATEFUL) {
             self.flags |= STATEFUL;
             self.kept = 0;
         }
         // Who copies our sequence number passes over the probes that were not sent.
-        self.duplicate(self.has(STATEFUL));
+        if self.has(STATEFUL) {
+            self.flags |= if self.has(EVER_LOST) { self.reason() } else { 0 };
+            self.doubt = DOUBT;
+        }
     }
 
     fn conclude(&mut self, lost: u32, backward: u32, differs: bool) {
-        let (forward_before, backward_before) = std::mem::take(&mut self.open);
+        let (mut forward_before, backward_before) = std::mem::take(&mut self.open);
+        if self.has(LEADING_OPEN) {
+            self.leading = u16::try_from(forward_before).unwrap_or(u16::MAX);
+            self.leading_wait = JUMP as u16;
+            forward_before = 0;
+        }
         self.flags &= !LEADING_OPEN;
+        self.leading_wait = self.leading_wait.saturating_sub(1);
+        if self.leading_wait == 0 {
+            forward_before =
+                forward_before.saturating_add(std::mem::take(&mut self.leading).into());
+        }
         self.kept = self.kept.saturating_add(backward_before);
         self.decided.0 = self.decided.0.saturating_add(forward_before);
         if differs {
@@ -207,7 +235,7 @@ impl LossAccount {
             self.flags |= if lost > 0 { JUMPED } else { 0 };
         } else if self.doubt > 0 {
             self.doubt -= 1;
-            self.flags |= if lost > 0 { DUPLICATES } else { 0 };
+            self.flags |= if lost > 0 { self.reason() } else { 0 };
         } else if lost > 0 {
             self.open = (lost - backward, backward);
             self.flags |= if self.has(LEADING) { LEADING_OPEN } else { 0 };
@@ -219,8 +247,10 @@ impl LossAccount {
     /// only answer of all stay without a side: nothing showed in which session it was.
     pub(crate) fn finish(&mut self) {
         let (forward, backward) = std::mem::take(&mut self.open);
+        let leading = std::mem::take(&mut self.leading);
         self.pending = 0;
         if self.has(STATEFUL) && !self.has(LEADING_OPEN) {
+            self.decided.0 = self.decided.0.saturating_add(leading.into());
             self.decided.0 = self.decided.0.saturating_add(forward);
             let backward = backward.saturating_add(std::mem::take(&mut self.kept));
             self.decided.1 = self.decided.1.saturating_add(backward);
@@ -274,6 +304,8 @@ const LEADING_OPEN: u16 = 1 << 7;
 const JUMPED: u16 = 1 << 8;
 const DUPLICATES: u16 = 1 << 9;
 const EVER_LOST: u16 = 1 << 10;
+/// Two replies to one request had two sequence numbers.
+const DUPLICATES_SEEN: u16 = 1 << 11;
 
 /// More sequence numbers than this without a request are no duplicates.
 const JUMP: i64 = 64;
@@ -404,11 +436,36 @@ mod tests {
         let fates = [Some(0), Some(1), Some(2), Some(4), Some(5), None, Some(6), Some(7), Some(8)];
         let (sides, caveats) = judge(&fates);
         assert_eq!(sides, Some((0, 0)), "no claim");
-        assert!(caveats.contains(Caveat::RequestsDuplicated));
+        // Nobody has seen a duplicate: the numbers alone accuse no path of making some.
+        assert!(caveats.contains(Caveat::ReflectorSequenceJump));
+        assert!(!caveats.contains(Caveat::RequestsDuplicated));
         // In the very gap of a loss it shows only by what was counted too many.
         let (sides, caveats) = judge(&[Some(0), None, Some(1), Some(3), Some(4)]);
         assert_eq!(sides, Some((0, 0)));
-        assert!(caveats.contains(Caveat::RequestsDuplicated));
+        assert!(caveats.contains(Caveat::ReflectorSequenceJump));
+    }
+
+    #[test]
+    fn a_session_that_two_reflectors_count_accuses_nobody() {
+        // 35 answers are lost on the way back; then another counter than theirs numbers 16
+        // replies, and theirs goes on.
+        for by_the_other in [1, 2, 16, 30] {
+            let mut fates = vec![None; 35];
+            fates.extend((0..by_the_other).map(Some));
+            fates.extend((35..165).map(Some));
+            let (decided, caveats) = judge(&fates);
+            assert_eq!(decided, Some((0, 0)), "{by_the_other}");
+            assert!(caveats.contains(Caveat::ReflectorSequenceJump), "{by_the_other}");
+            assert!(!caveats.contains(Caveat::RequestsDuplicated), "{by_the_other}");
+        }
+        // One counter goes on over both: no side is shown, and nothing is doubtful.
+        let mut fates = vec![None; 35];
+        fates.extend((35..200).map(Some));
+        assert_eq!(sides(&fates), None);
+        // Losses on the way there, once the numbers are those of one session.
+        let mut fates = vec![None; 3];
+        fates.extend((0..100).map(Some));
+        assert_eq!(sides(&fates), Some((3, 0)));
     }
 
     /// What a simulated path did with every probe.

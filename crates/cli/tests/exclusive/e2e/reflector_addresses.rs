@@ -2,6 +2,8 @@
 
 use std::net::Ipv6Addr;
 
+use sonde_results::caveat::Caveat;
+
 use super::actors;
 use super::net::{Net, SONDE, json_reports};
 use crate::process::Process;
@@ -96,6 +98,29 @@ fn a_veth_peer_without_gro_is_noticed() {
     let ended = process.end();
     assert_eq!(ended.code, 3, "{}", ended.err);
     assert!(ended.err.contains("ethtool -K"), "{}", ended.err);
+}
+
+/// While the program is attached anew, user space answers: the session has one counter, and what was
+/// lost on the way back is not called forward. Nobody duplicated anything.
+#[test]
+fn a_kernel_reflector_that_changes_its_mode_accuses_no_path() {
+    let Some(net) = Net::pair("a_kernel_reflector_that_changes_its_mode_accuses_no_path") else {
+        return;
+    };
+    for host in [&net.topology.probe, &net.topology.reflector] {
+        host.set_feature("eth0", "gro", false).unwrap();
+    }
+    for _ in 0..3 {
+        let reflector = net.reflect("--kernel --iface eth0");
+        let run = net.measure("10.1.0.2 -i 1ms -c 1500 --timeout 500ms");
+        let c = &run.overall.counters;
+        assert!(c.lost > 0 && c.received > 0, "{c:?}");
+        assert_eq!(c.lost_forward.unwrap_or(0), 0, "{c:?}");
+        for caveat in [Caveat::RequestsDuplicated, Caveat::ReflectorSequenceJump] {
+            assert!(!run.caveats.contains(caveat), "{caveat:?}: {c:?}");
+        }
+        reflector.stop();
+    }
 }
 
 /// The interface is removed and made again, under its name, while the reflector runs.
