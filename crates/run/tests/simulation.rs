@@ -131,7 +131,7 @@ fn streams_come_and_go_while_others_run_on() {
         if !added && now >= Time::ZERO + 3 * SECOND {
             added = true;
             // Streams 30 to 39 end after 2 s; 40 to 49 are new, with a period of their own, too.
-            sender.end(&(30..40).collect::<Vec<u32>>());
+            sender.end(&(30..40).collect::<Vec<u32>>(), now);
             let period = |i: i64| if i % 2 == 0 { 20 * MS } else { 50 * MS };
             let new: Vec<_> =
                 (40..50).map(|i| StreamSpec { period: period(i), ..spec(i) }).collect();

@@ -159,6 +159,11 @@ impl ProbeTemplate {
         attempts >= self.count
     }
 
+    /// How many are still to be attempted.
+    pub(crate) fn remaining(&self, attempts: u64) -> u64 {
+        self.count.saturating_sub(attempts)
+    }
+
     /// Writes the frame of probe `seq`; its length, or `None` if `buffer` is too small.
     #[inline]
     pub(crate) fn emit(

@@ -115,6 +115,12 @@ impl SendQueue {
         self.find_top();
     }
 
+    /// The next send of every stream that has one: when (ns TAI), and by which stream.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (i64, u32)> + '_ {
+        let lanes = self.lanes.iter().flat_map(|(_, lane)| lane.iter().copied());
+        lanes.chain(self.heap.iter().map(|waiting| waiting.0))
+    }
+
     /// No stream sends again.
     pub(crate) fn clear(&mut self) {
         self.lanes.clear();

@@ -60,6 +60,8 @@ pub struct Sender {
     sweep_at: Time,
     sweep_next: usize,
     finished: bool,
+    /// When sending ended.
+    stopped: Time,
 }
 
 impl Sender {
@@ -95,6 +97,7 @@ impl Sender {
             sweep_at: config.start,
             sweep_next: 0,
             finished: false,
+            stopped: Time::MAX,
             counters: SenderCounters::default(),
             delays: Delays::default(),
             doubts: Doubts::new(config.start, config.interval),
@@ -206,9 +209,26 @@ impl Sender {
         self.samples.pop_front()
     }
 
-    /// Sends nothing more; what is in flight may still be answered.
-    pub fn stop(&mut self) {
+    /// Sends nothing more from `now` on; what is in flight may still be answered. What was due before
+    /// `end` and has not been sent is counted as skipped.
+    pub fn stop(&mut self, end: Time, now: Time) {
+        self.leave_out(end, |_| true);
         self.queue.clear();
+        self.stopped = self.stopped.min(now);
+    }
+
+    /// Counts what was due before `end` on some of the streams that wait to send.
+    fn leave_out(&mut self, end: Time, of_stream: impl Fn(u32) -> bool) {
+        for (due, stream) in self.queue.iter().filter(|&(_, stream)| of_stream(stream)) {
+            let late_by = end.as_nanos() - due;
+            if late_by <= 0 {
+                continue;
+            }
+            let (probe, s) = (&self.probes[stream as usize], &mut self.streams[stream as usize]);
+            let (period, _) = probe.timing();
+            let missed = ((late_by - 1) / period) as u64 + 1;
+            s.tally.not_sent(NotSent::Late, missed.min(probe.remaining(s.attempts)));
+        }
     }
 
     /// Whether every probe is sent and answered or settled: waiting longer changes nothing.
@@ -226,7 +246,7 @@ impl Sender {
     /// not passed are left out and counted as unresolved. The remaining records follow
     /// from [`Instrument::poll_record`].
     pub fn finish(&mut self, now: Time) {
-        self.stop();
+        self.stop(now, now);
         for i in 0..self.streams.len() {
             let s = &mut self.streams[i];
             // An open probe within its timeout has no fate: it and the answered ones
@@ -652,6 +672,8 @@ impl Instrument for Sender {
                 continue; // lengthened meanwhile
             }
             s.take(index, self.config.interval, &mut self.pages, record);
+            // The last interval is cut short where sending ended.
+            record.end_ns = record.end_ns.min(self.stopped.as_nanos()).max(record.start_ns);
             let peer = s.peer_estimate;
             record.peer_error_ns = peer.is_valid().then(|| peer.error_ns() as f64);
             let mut clocks = CaveatSet::default();

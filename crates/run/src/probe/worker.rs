@@ -287,7 +287,7 @@ impl Inner {
             }
             self.pass_samples();
             if turn.now >= self.end && deadline == Time::MAX {
-                self.sender.stop();
+                self.sender.stop(self.end, turn.now);
                 deadline = turn.now + self.timeout;
             }
             if turn.now >= housekeeping {
@@ -359,7 +359,7 @@ impl Inner {
                     // The session has checked and numbered them.
                     self.sender.add(&specs, now, pages).context("targets cannot be added")?;
                 }
-                WorkerCommand::End(streams) => self.sender.end(&streams),
+                WorkerCommand::End(streams) => self.sender.end(&streams, now),
             }
         }
         Ok(())
@@ -410,11 +410,14 @@ impl Inner {
                 break;
             }
         }
-        let mut health =
-            std::mem::take(&mut *self.health.lock().unwrap_or_else(|e| e.into_inner()));
         self.sender.take_lateness(&mut self.recent);
-        health.send_lateness.merge(&self.recent);
-        health.pauses.merge(&self.pauses);
+        let health = {
+            // It stays there: displays show it until the instrument has ended.
+            let mut shown = self.health.lock().unwrap_or_else(|e| e.into_inner());
+            shown.send_lateness.merge(&self.recent);
+            shown.pauses.merge(&self.pauses);
+            shown.clone()
+        };
         let (mut stats, counters) = (self.past, self.sender.counters());
         if let Some(port) = &mut port {
             stats = stats.plus(&port.stats());

@@ -1,5 +1,7 @@
 //! Streams that come and go while others run on.
 
+use std::collections::HashSet;
+
 use sonde_wire::Time;
 
 use super::{Sender, UNUSED, lay_out, mean_gap, templates, twin};
@@ -34,9 +36,12 @@ impl Sender {
         Ok(())
     }
 
-    /// Sends no more probes of these streams; what is in flight may still be answered, and their
-    /// last records come. Whoever is not there is passed over.
-    pub fn end(&mut self, streams: &[u32]) {
+    /// Sends no more probes of these streams from `now` on; what is in flight may still be answered,
+    /// and their last records come. What was due and has not been sent is counted as skipped. Whoever
+    /// is not there is passed over.
+    pub fn end(&mut self, streams: &[u32], now: Time) {
+        let ends: HashSet<u32> = streams.iter().copied().collect();
+        self.leave_out(now, |stream| ends.contains(&stream));
         for &stream in streams {
             if let Some(probe) = self.probes.get_mut(stream as usize) {
                 probe.end();

@@ -33,9 +33,8 @@ fn way() -> NextHopLink {
     Ok(LinkHeader::new([2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1], &[]))
 }
 
-/// Four streams from time 0 on.
-fn sender() -> Sender {
-    let config = SenderConfig {
+fn sender_config() -> SenderConfig {
+    SenderConfig {
         start: BEGIN,
         timeout: SECOND,
         interval: SECOND,
@@ -48,8 +47,12 @@ fn sender() -> Sender {
         histogram_pages: 1_000,
         samples: false,
         seed: 1,
-    };
-    Sender::new(config, &(0..4).map(spec).collect::<Vec<_>>(), vec![way()]).unwrap()
+    }
+}
+
+/// Four streams from time 0 on.
+fn sender() -> Sender {
+    Sender::new(sender_config(), &(0..4).map(spec).collect::<Vec<_>>(), vec![way()]).unwrap()
 }
 
 fn no_other_port() -> Reopen {
@@ -201,4 +204,68 @@ fn frames_that_the_port_lost_cast_doubt_on_the_time_when_it_did() {
     }
     // It is looked at once a second: in that of the loss, or the next.
     assert!(matches!(doubted[..], [2] | [3] | [2, 3]), "{doubted:?}");
+}
+
+/// The sums of what a sender has recorded in the end, by stream.
+fn records_of(sender: &mut Sender) -> Vec<Interval> {
+    let (mut totals, mut record) =
+        ((0..4).map(Interval::empty).collect::<Vec<_>>(), Interval::empty(0));
+    while sender.poll_record(&mut record) {
+        totals[record.stream as usize].merge(&record);
+    }
+    totals
+}
+
+#[test]
+fn what_was_due_by_the_end_and_not_sent_is_skipped() {
+    let (half, end) = (BEGIN + SECOND / 2, BEGIN + 2 * SECOND);
+    let mut sender = sender();
+    let mut buffer = [0; 256];
+    let mut now = BEGIN;
+    while now < half {
+        now = now + MS;
+        while sender.poll_transmit(now, &mut buffer).is_some() {}
+    }
+    // No processor time from then on, beyond the end.
+    sender.stop(end, end + SECOND);
+    sender.finish(end + SECOND);
+    for total in records_of(&mut sender) {
+        let c = &total.counters;
+        // The phases are 1 to 4 ms: of 2 s, 100 periods.
+        assert_eq!((c.sent, c.skipped), (25, 75), "{c:?}");
+        assert_eq!(c.not_sent.total(), 75);
+    }
+}
+
+#[test]
+fn of_a_stream_that_ends_what_was_due_is_skipped_and_of_a_count_no_more_than_it() {
+    let mut sender = sender();
+    sender.end(&[3], BEGIN + SECOND);
+    sender.finish(BEGIN + SECOND);
+    let skipped: Vec<u64> = records_of(&mut sender).iter().map(|t| t.counters.skipped).collect();
+    assert_eq!(skipped, [50, 50, 50, 50]);
+    let config = sender_config();
+    let counted = StreamSpec { count: Some(7), ..spec(0) };
+    let mut sender = Sender::new(config, &[counted], vec![way()]).unwrap();
+    sender.finish(BEGIN + SECOND);
+    assert_eq!(records_of(&mut sender)[0].counters.skipped, 7);
+}
+
+#[test]
+fn an_interval_that_is_cut_short_ends_when_it_ended() {
+    let (port, _) = ReflectedPort::new(BEGIN, &delay(MS));
+    let (mut worker, inner) =
+        ProbeWorker::new(no_other_port(), sender(), SECOND, BEGIN + 2300 * MS);
+    let ended = inner.probe(Box::new(port), None);
+    assert!(ended.failure.is_none(), "{:?}", ended.failure);
+    assert!(ended.health.send_lateness.count > 0, "what was late is known at the end");
+    let mut ends: Vec<Vec<i64>> = vec![Vec::new(); 4];
+    while let Ok(record) = worker.records.pop() {
+        ends[record.stream as usize].push(record.end_ns);
+    }
+    for ends in ends {
+        assert_eq!(ends[..2], [SECOND, 2 * SECOND]);
+        assert!((2300 * MS..2300 * MS + HOUSEKEEPING).contains(&ends[2]), "{ends:?}");
+        assert_eq!(ends.len(), 3);
+    }
 }
