@@ -137,6 +137,7 @@ impl ProbeSession {
             ours: plan.streams.iter().map(|s| (s.destination, s.source.port())).collect(),
             routing: Routing {
                 routes,
+                reported: Default::default(),
                 next_hops,
                 targets: targets.iter().map(|target| (target.clone(), None)).collect(),
                 lower: found.iter().map(|route| route.lower.clone()).collect(),

@@ -1,6 +1,6 @@
 //! The ways to targets, and how they change.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
@@ -36,6 +36,7 @@ pub struct Routing {
     pub plan: Vec<StreamSpec>,
     /// The engine writes link headers itself, and sends on one interface.
     pub below_ip: bool,
+    pub reported: ReportedHops,
     pub refreshed: Instant,
 }
 
@@ -50,10 +51,14 @@ impl Routing {
             let hop = &self.next_hops.all()[index];
             let name = hop.address.map_or("the link".into(), |a| a.to_string());
             match macs {
-                Some(m) => {
+                Some(m) if self.reported.is_back(&name) => {
                     back.add("can be reached", format!("{name} at {}", format_mac(m.destination)))
                 }
-                None => lost.add("cannot be reached; its probes are skipped", name),
+                Some(_) => {}
+                None => {
+                    self.reported.lost(&name);
+                    lost.add("cannot be reached; its probes are skipped", name);
+                }
             }
             let way = way(hop);
             self.ways[index] = way;
@@ -148,6 +153,21 @@ impl Routing {
     /// Whether `source` is no address of this host any more.
     fn is_gone(&mut self, destination: IpAddr, source: IpAddr) -> bool {
         matches!(self.routes.lookup(destination, Some(source)), Err(RouteError::Source(_)))
+    }
+}
+
+/// Next hops that were reported as lost: of no other it is news that it can be reached. At the start
+/// a next hop may still be unknown, and nobody was told of that.
+#[derive(Default)]
+pub struct ReportedHops(HashSet<String>);
+
+impl ReportedHops {
+    fn lost(&mut self, name: &str) {
+        self.0.insert(name.to_string());
+    }
+
+    fn is_back(&mut self, name: &str) -> bool {
+        self.0.remove(name)
     }
 }
 
@@ -274,3 +294,18 @@ pub fn way(hop: &NextHop) -> NextHopLink {
 
 /// Between refreshes of the neighbours: below the kernel's base reachable time.
 const REFRESH: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_next_hop_that_was_reported_as_lost_is_reported_as_back() {
+        let mut reported = ReportedHops::default();
+        assert!(!reported.is_back("198.18.0.2"), "it was unknown at the start");
+        reported.lost("198.18.0.2");
+        assert!(!reported.is_back("198.18.0.6"));
+        assert!(reported.is_back("198.18.0.2"));
+        assert!(!reported.is_back("198.18.0.2"), "once");
+    }
+}

@@ -50,6 +50,7 @@ fn session(targets: Vec<Target>, lanes: Vec<(ReflectedPort, Vec<u32>)>) -> Probe
         lanes: Vec::new(),
         routing: Routing {
             routes: Routes::open().unwrap(),
+            reported: Default::default(),
             next_hops: NextHops::watch(&[]).unwrap().0,
             targets: targets.into_iter().map(|target| (target, None)).collect(),
             lower: vec!["eth0".into(); n],
