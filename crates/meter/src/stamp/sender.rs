@@ -60,6 +60,8 @@ pub struct Sender {
     sweep_at: Time,
     sweep_next: usize,
     finished: bool,
+    /// Nothing is due from then on, ns.
+    end: i64,
     /// When sending ended.
     stopped: Time,
 }
@@ -97,6 +99,7 @@ impl Sender {
             sweep_at: config.start,
             sweep_next: 0,
             finished: false,
+            end: i64::MAX,
             stopped: Time::MAX,
             counters: SenderCounters::default(),
             delays: Delays::default(),
@@ -207,6 +210,11 @@ impl Sender {
     /// The next packet's fate, if samples are kept.
     pub fn poll_sample(&mut self) -> Option<Sample> {
         self.samples.pop_front()
+    }
+
+    /// Nothing is due at `end` or later: a probe of that time would be alone in an interval.
+    pub fn end_at(&mut self, end: Time) {
+        self.end = end.as_nanos();
     }
 
     /// Sends nothing more from `now` on; what is in flight may still be answered. What was due before
@@ -556,7 +564,7 @@ impl Instrument for Sender {
         loop {
             let (due, index) = self.queue.peek()?;
             let now_ns = now.as_nanos();
-            if due > now_ns {
+            if due > now_ns || due >= self.end {
                 return None;
             }
             let mut lateness = now_ns - due;
@@ -567,7 +575,7 @@ impl Instrument for Sender {
             let mut due = due;
             if lateness >= period {
                 // A whole period late: these probes are left out, not sent in a burst.
-                let missed = lateness / period;
+                let missed = (now_ns.min(self.end - 1) - due) / period;
                 due += missed * period;
                 lateness -= missed * period;
                 let s = &mut self.streams[index as usize];

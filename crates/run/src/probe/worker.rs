@@ -266,6 +266,7 @@ impl Inner {
     }
 
     fn run(&mut self, port: &mut dyn Port) -> Result<()> {
+        self.sender.end_at(self.end);
         let mut watch = PauseWatch::new(PAUSE);
         let mut housekeeping = port.now() + HOUSEKEEPING;
         let mut deadline = Time::MAX;
@@ -298,6 +299,7 @@ impl Inner {
                 self.look_at(port, turn.now);
                 if self.stop.load(Ordering::Relaxed) {
                     self.end = self.end.min(turn.now);
+                    self.sender.end_at(self.end);
                 }
                 let hurry = self.hurry.load(Ordering::Relaxed) || self.new_filter.is_some();
                 if turn.now >= deadline || hurry || self.sender.is_done() {

@@ -269,3 +269,21 @@ fn an_interval_that_is_cut_short_ends_when_it_ended() {
         assert_eq!(ends.len(), 3);
     }
 }
+
+#[test]
+fn nothing_is_due_at_the_end_itself() {
+    let (port, _) = ReflectedPort::new(BEGIN, &delay(MS));
+    // Stream 0 sends 1 ms after each 20 ms, the others later.
+    let (mut worker, inner) =
+        ProbeWorker::new(no_other_port(), sender(), SECOND, BEGIN + 1001 * MS);
+    inner.probe(Box::new(port), None);
+    let mut records = Vec::new();
+    while let Ok(record) = worker.records.pop() {
+        records.push((
+            record.end_ns - record.start_ns,
+            record.counters.sent,
+            record.counters.skipped,
+        ));
+    }
+    assert_eq!(records, [(SECOND, 50, 0); 4]);
+}
