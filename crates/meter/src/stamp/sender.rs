@@ -251,10 +251,11 @@ impl Sender {
     }
 
     /// Ends the measurement at `now`: answered probes are settled, those whose timeout has
-    /// not passed are left out and counted as unresolved. The remaining records follow
-    /// from [`Instrument::poll_record`].
+    /// not passed are left out and counted as unresolved. What was due and not sent is counted by
+    /// [`Sender::stop`] only. The remaining records follow from [`Instrument::poll_record`].
     pub fn finish(&mut self, now: Time) {
-        self.stop(now, now);
+        self.queue.clear();
+        self.stopped = self.stopped.min(now);
         for i in 0..self.streams.len() {
             let s = &mut self.streams[i];
             // An open probe within its timeout has no fate: it and the answered ones

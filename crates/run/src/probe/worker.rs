@@ -397,6 +397,8 @@ impl Inner {
             self.pass_errors(*port);
         }
         let now = port.as_ref().map_or_else(clock::steady_now, |port| port.now());
+        // Also where it ends early: a port failed, or nothing was to be waited for.
+        self.sender.stop(self.end.min(now), now);
         self.sender.finish(now);
         loop {
             self.pass_samples();

@@ -241,12 +241,14 @@ fn what_was_due_by_the_end_and_not_sent_is_skipped() {
 fn of_a_stream_that_ends_what_was_due_is_skipped_and_of_a_count_no_more_than_it() {
     let mut sender = sender();
     sender.end(&[3], BEGIN + SECOND);
+    sender.stop(BEGIN + SECOND, BEGIN + SECOND);
     sender.finish(BEGIN + SECOND);
     let skipped: Vec<u64> = records_of(&mut sender).iter().map(|t| t.counters.skipped).collect();
     assert_eq!(skipped, [50, 50, 50, 50]);
     let config = sender_config();
     let counted = StreamSpec { count: Some(7), ..spec(0) };
     let mut sender = Sender::new(config, &[counted], vec![way()]).unwrap();
+    sender.stop(BEGIN + SECOND, BEGIN + SECOND);
     sender.finish(BEGIN + SECOND);
     assert_eq!(records_of(&mut sender)[0].counters.skipped, 7);
 }
