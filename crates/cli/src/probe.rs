@@ -23,6 +23,7 @@ use crate::args::{ProbeArgs, ProbeOutputArgs};
 use crate::console;
 use crate::exit::{Exit, Failure};
 use crate::options;
+use crate::output::interval_lines::IntervalLines;
 use crate::output::live::{self, InPlace, ProbeSnapshot};
 use crate::output::ping_line::{self, PacketEvent, PingOutcome};
 use crate::output::run_file::SaveSoFar;
@@ -79,7 +80,7 @@ pub fn follow(
     let patience = Duration::from_millis(if per_packet { 5 } else { 20 });
     while !probe.wait(patience) {
         printing.take_all(&probe, &screen);
-        screen.refresh(|| probe.status.get(), &mut printing, steady_now() - start);
+        screen.refresh(|| probe.status.get(), &mut printing, steady_now() - start, false);
         printing.save_so_far(output, || probe.status.get());
         if printing.nobody_reads(output) {
             probe.stop();
@@ -94,6 +95,9 @@ pub fn follow(
     }
     stopping |= context.stop.is_asked();
     printing.take_all(&probe, &screen);
+    while printing.lines.first().is_some() {
+        screen.refresh(|| probe.status.get(), &mut printing, steady_now() - start, true);
+    }
     let status = probe.status.get();
     let mut ended = probe.join();
     let failure = ended.failure.take();
@@ -167,10 +171,7 @@ struct Printing {
     saving: SaveSoFar,
     /// By the clock of the records, ns.
     begun_ns: i64,
-    /// Which line each stream last had a record for, and how many had one for the next.
-    line_of: Vec<u32>,
-    line: u32,
-    in_line: usize,
+    lines: IntervalLines,
 }
 
 /// What became of a run's outputs.
@@ -183,7 +184,7 @@ struct Finished {
 impl Printing {
     fn new(output: &ProbeOutputArgs, about: About, context: &Context) -> Result<Self, Failure> {
         let n = about.streams.len();
-        let (index, line_of) = (vec![u32::MAX; n], vec![0; n]);
+        let (index, lines) = (vec![u32::MAX; n], IntervalLines::new(n));
         let clock = about.clock;
         let collected = Collected::new(about);
         let to = WriterSettings { jsonl: output.jsonl.clone(), csv: output.csv.clone() };
@@ -192,8 +193,7 @@ impl Printing {
         let writers = Writers::open(&to, &begun, &collected.about().streams, context)?;
         let (latest, saving) = (Vec::new(), SaveSoFar::default());
         let begun_ns = begun.header.start_ns;
-        let (line, in_line) = (1, 0);
-        Ok(Printing { collected, latest, index, writers, saving, begun_ns, line_of, line, in_line })
+        Ok(Printing { collected, latest, index, writers, saving, begun_ns, lines })
     }
 
     /// Takes what has come until now, and writes it.
@@ -214,11 +214,10 @@ impl Printing {
         match event {
             Event::Record(record) => {
                 self.writers.push(record);
-                let line_of = &mut self.line_of[record.stream as usize];
-                if std::mem::replace(line_of, self.line) != self.line {
-                    self.in_line += 1;
+                if screen.show == Show::Lines {
+                    self.lines.push(record);
                 }
-                if matches!(screen.show, Show::Table | Show::Lines) {
+                if screen.show == Show::Table {
                     let index = &mut self.index[record.stream as usize];
                     match self.latest.get_mut(*index as usize) {
                         Some(latest) => latest.clone_from(record),
@@ -234,7 +233,7 @@ impl Printing {
             }
             Event::Added(streams) => {
                 self.index.resize(self.index.len() + streams.len(), u32::MAX);
-                self.line_of.resize(self.index.len(), 0);
+                self.lines.add_streams(streams.len());
                 self.writers.add_streams(streams);
             }
             Event::Sample(_) | Event::Undelivered(_) | Event::Ended(_) => {}
@@ -277,20 +276,6 @@ impl Printing {
             outcome,
         };
         ping_line::format(&event)
-    }
-
-    /// Whether every stream has had a record since this was last so: an interval is whole.
-    fn is_line_whole(&mut self) -> bool {
-        let whole = self.in_line == self.line_of.len();
-        if whole {
-            (self.line, self.in_line) = (self.line + 1, 0);
-        }
-        whole
-    }
-
-    /// Whether there is a record of every stream.
-    fn has_all_streams(&self) -> bool {
-        self.latest.len() == self.index.len()
     }
 
     /// Writes the run file as far as the run has come.
@@ -419,19 +404,27 @@ impl Screen {
         status: impl FnOnce() -> Status,
         printing: &mut Printing,
         elapsed_ns: i64,
+        ended: bool,
     ) {
         let is_due = elapsed_ns >= self.next_ns;
         let run = &printing.collected.about().run;
         let (every, timeout) = (run.record_interval, run.timeout);
-        self.next_ns = match self.show {
-            Show::Table if is_due => elapsed_ns + SECOND,
-            // A stream that has no further records holds the others up for an interval at most.
-            Show::Lines if printing.is_line_whole() || is_due => match printing.has_all_streams() {
-                true => elapsed_ns + 2 * every + timeout,
-                false => elapsed_ns + every,
-            },
+        let mut next_line = None;
+        match self.show {
+            Show::Table if is_due => self.next_ns = elapsed_ns + SECOND,
+            Show::Lines => {
+                // A stream that has no further records holds the others up for so long.
+                let patience = 3 * every + timeout;
+                let first = printing.lines.first().map(|start| start - printing.begun_ns);
+                let anyhow = ended || first.is_some_and(|start| elapsed_ns > start + patience);
+                next_line = printing.lines.next(anyhow);
+                if next_line.is_none() && !(is_due && printing.lines.are_new() && !ended) {
+                    return;
+                }
+                self.next_ns = elapsed_ns + every;
+            }
             _ => return,
-        };
+        }
         let about = printing.collected.about();
         let status = status();
         let mut total = sonde_results::Counters::default();
@@ -461,7 +454,10 @@ impl Screen {
             // The console keeps its failures to itself.
             let _ = self.redraw.draw(&mut console::out(), &lines);
         } else {
-            self.line(&live::line(&snapshot));
+            self.line(&match next_line {
+                Some(sum) => live::line(&snapshot, &sum),
+                None => live::so_far(&snapshot),
+            });
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The live table: redrawn on a terminal, a line for each interval elsewhere.
 
 use sonde_results::advice::AdviceContext;
-use sonde_results::caveat::CaveatSet;
+use sonde_results::caveat::{Caveat, CaveatSet};
 use sonde_results::units::{
     SECOND, format_count, format_elapsed, format_ns, format_ns_or_dash, format_share,
 };
@@ -10,6 +10,7 @@ use sonde_run::probe::Delays;
 use std::io::{self, Write};
 
 use super::groups::{self, StreamGroup};
+use super::interval_lines::IntervalSum;
 use super::sparkline::sparkline;
 use super::style::{Style, Tone, clip};
 use super::table;
@@ -49,13 +50,13 @@ pub fn table(
     let by_dscp = groups::by_dscp(snapshot.streams, snapshot.latest);
     let all = groups::all(&by_dscp);
     let mut lines = header(snapshot, &all, width, style);
-    let context = AdviceContext {
-        engine: snapshot.engine,
-        command: snapshot.command,
-        caveats: snapshot.caveats,
-    };
-    let doubts: Vec<String> = snapshot
-        .caveats
+    let mut caveats = snapshot.caveats;
+    if !all.dwell_dominates() {
+        // It does for some streams only.
+        caveats.remove(Caveat::DwellDominates);
+    }
+    let context = AdviceContext { engine: snapshot.engine, command: snapshot.command, caveats };
+    let doubts: Vec<String> = caveats
         .iter()
         .flat_map(|c| wrapped(&c.line(&context), width))
         .map(|line| style.paint(Tone::Warn, &line))
@@ -88,21 +89,25 @@ pub fn table(
     lines
 }
 
-/// One line for the latest interval that is settled, for a file or a pipe.
-pub fn line(snapshot: &ProbeSnapshot<'_>) -> String {
-    if snapshot.latest.len() < snapshot.streams.len() {
-        return so_far(snapshot);
-    }
-    let all = groups::all(&groups::by_dscp(snapshot.streams, snapshot.latest));
+/// One line for an interval that is settled, for a file or a pipe.
+pub fn line(snapshot: &ProbeSnapshot<'_>, sum: &IntervalSum) -> String {
+    let all = &sum.all;
     let c = &all.counters;
     let from = all.start_ns - snapshot.begun_ns;
+    let (least, most) = sum.spans;
+    let of_some = if sum.whole {
+        String::new()
+    } else {
+        let [records, streams] = [sum.records, sum.streams].map(|n| format_count(n as u64));
+        format!(" ({records} of {streams} streams)")
+    };
     format!(
-        "{} to {}: sent {} ({}), lost {} ({}), rtt min/mean/p99/max {} / {} / {} / {}; sends late \
-         since the start p99/max {} / {}",
+        "{} to {}{of_some}: sent {} ({}), lost {} ({}), rtt min/mean/p99/max {} / {} / {} / {}; \
+         sends late since the start p99/max {} / {}",
         clock(from),
-        clock(from + longest(snapshot.latest)),
+        clock(from + most),
         format_count(c.sent),
-        unequal(snapshot.latest).unwrap_or_else(|| rate(c.sent, snapshot.latest)),
+        unequal(least, most).unwrap_or_else(|| rate_in(c.sent, most)),
         format_count(c.lost),
         format_share(c.lost, c.sent),
         format_ns_or_dash(all.rtt.min()),
@@ -123,26 +128,23 @@ fn clock(ns: i64) -> String {
 /// So many in the latest interval of all streams, as a rate. Where the records of the next one
 /// are coming in, some are of that.
 fn rate(count: u64, latest: &[Interval]) -> String {
-    let rate = count as f64 * SECOND as f64 / longest(latest).max(1) as f64;
-    format!("{}/s", format_count(rate.round() as u64))
+    rate_in(count, latest.iter().map(|i| i.end_ns - i.start_ns).max().unwrap_or(0))
 }
 
-/// The longest span of the latest records, ns.
-fn longest(latest: &[Interval]) -> i64 {
-    latest.iter().map(|i| i.end_ns - i.start_ns).max().unwrap_or(0)
+fn rate_in(count: u64, span_ns: i64) -> String {
+    let rate = count as f64 * SECOND as f64 / span_ns.max(1) as f64;
+    format!("{}/s", format_count(rate.round() as u64))
 }
 
 /// Where some streams' records span more time than others', since nobody could fetch them for
 /// want of processor time: between what and what.
-fn unequal(latest: &[Interval]) -> Option<String> {
-    let spans = || latest.iter().map(|i| i.end_ns - i.start_ns);
-    let (least, most) = (spans().min()?, spans().max()?);
+fn unequal(least: i64, most: i64) -> Option<String> {
     (most >= least.saturating_mul(3) / 2)
         .then(|| format!("in {} to {}", format_ns(least as f64), format_ns(most as f64)))
 }
 
 /// Before every stream has a record, which comes one timeout after its interval.
-fn so_far(snapshot: &ProbeSnapshot<'_>) -> String {
+pub fn so_far(snapshot: &ProbeSnapshot<'_>) -> String {
     let t = &snapshot.total;
     let (sent, received) = (format_count(t.sent), format_count(t.received));
     let elapsed = format_elapsed(snapshot.elapsed_ns);
@@ -270,6 +272,7 @@ pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::interval_lines::IntervalLines;
     use super::*;
     use proptest::prelude::*;
     use sonde_results::Run;
@@ -301,12 +304,18 @@ mod tests {
         );
     }
 
+    fn sum(records: &[Interval]) -> IntervalSum {
+        let mut lines = IntervalLines::new(records.len());
+        records.iter().for_each(|record| lines.push(record));
+        lines.next(false).expect("each stream has a record")
+    }
+
     #[test]
     fn the_line() {
         let run = sample::run(40, 2);
         golden(
             concat!(env!("CARGO_MANIFEST_DIR"), "/src/output/golden/line.txt"),
-            &(line(&snapshot(&run)) + "\n"),
+            &(line(&snapshot(&run), &sum(&run.totals)) + "\n"),
         );
         // One record of twice the time has twice the probes.
         let mut lengthened = run.totals.clone();
@@ -314,7 +323,7 @@ mod tests {
             (total.start_ns, total.end_ns) =
                 (0, if i == 7 { 10_000_000_000 } else { 5_000_000_000 });
         }
-        let text = line(&ProbeSnapshot { latest: &lengthened, ..snapshot(&run) });
+        let text = line(&snapshot(&run), &sum(&lengthened));
         assert!(text.contains(": sent 80,000 (in 5.00 s to 10.0 s), lost"), "{text}");
     }
 
@@ -326,7 +335,7 @@ mod tests {
         let early = ProbeSnapshot { latest: &run.totals[..3], delays, ..snapshot(&run) };
         let wanted =
             "so far sent 80,000, answered 79,840, rtt min/mean/max 20.0 us / 30.0 us / 40.0 us";
-        assert!(line(&early).ends_with(wanted), "{}", line(&early));
+        assert!(so_far(&early).ends_with(wanted), "{}", so_far(&early));
         let none = ProbeSnapshot { latest: &[], ..early };
         let shown = table(&none, 120, 24, Style::default()).join("\n");
         assert!(shown.contains(wanted), "{shown}");

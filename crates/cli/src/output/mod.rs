@@ -2,6 +2,7 @@
 //! results, written into any `Write`.
 
 pub mod groups;
+pub mod interval_lines;
 pub mod live;
 pub mod ping_line;
 pub mod run_file;

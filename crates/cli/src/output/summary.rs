@@ -51,8 +51,19 @@ pub fn write(out: &mut impl Write, run: &Run, width: usize, style: Style) -> io:
     how(out, run, width, style)?;
     let context =
         AdviceContext { engine: &run.config.engine, command: &run.config.command, caveats: doubts };
+    let mut of_all = run.caveats;
+    of_all.merge(run.overall.caveats);
     for caveat in doubts.iter() {
-        for line in wrapped(&caveat.line(&context), width) {
+        let line = if of_all.contains(caveat) {
+            caveat.line(&context)
+        } else {
+            let some = run.totals.iter().filter(|t| t.caveats.contains(caveat)).count() as u64;
+            let all = format_count(run.streams.len() as u64);
+            let text = caveat.text();
+            let advice = caveat.advice_in(&context);
+            format!("! on {} of {all} streams: {text}: {advice}", format_count(some))
+        };
+        for line in wrapped(&line, width) {
             writeln!(out, "{}", style.paint(Tone::Warn, &line))?;
         }
     }
@@ -272,6 +283,20 @@ mod tests {
         let wide = text.lines().find(|line| line.chars().count() > 80);
         assert_eq!(wide, None, "wider than a terminal");
         text
+    }
+
+    #[test]
+    fn what_some_streams_have_is_said_of_so_many() {
+        let mut run = sample::run(40, 2);
+        run.totals[..3].iter_mut().for_each(|t| t.caveats.insert(Caveat::DwellDominates));
+        let mut text = Vec::new();
+        write(&mut text, &run, 400, Style::default()).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        assert!(text.contains("! on 3 of 80 streams: the reflector's own time is most"), "{text}");
+        run.overall.caveats.insert(Caveat::DwellDominates);
+        let mut text = Vec::new();
+        write(&mut text, &run, 400, Style::default()).unwrap();
+        assert!(String::from_utf8(text).unwrap().contains("! the reflector's own time is most"));
     }
 
     #[test]
