@@ -130,33 +130,29 @@ impl Demo {
     fn find_rate(&self, args: &DemoArgs, context: &Context) -> Result<Option<u64>, Failure> {
         errln!(
             INFO,
-            "looking for a load that this machine's virtual network carries; --rate names one instead"
+            "looking for a load that this machine sends on time and its virtual network carries; --rate names one instead"
         );
+        // Why the load before was too much.
+        let mut bound = Bound::default();
         for load in LOADS {
+            let above = std::mem::take(&mut bound);
             for _ in 0..TRIES {
                 let tried = load + load / MARGIN;
                 let Some(trial) = self.trial(args, tried, context)? else { return Ok(None) };
                 errln!(INFO, "  {:>7} packets/s: {}", format_count(tried), outcome(&trial));
-                match is_clean(&trial) {
-                    false => {}
-                    true => {
-                        outln!(
-                            "this machine's virtual network carries {} packets/s without loss; \
-                             probing at {}",
-                            format_count(tried),
-                            format_count(load)
-                        );
-                        return Ok(Some(load));
-                    }
+                if is_clean(&trial) {
+                    outln!("{}", found(tried, load, &above));
+                    return Ok(Some(load));
                 }
+                bound.add(tried, &trial);
             }
         }
         let least = LOADS[LOADS.len() - 1];
         outln!(
-            "this machine's virtual network does not even carry {} packets/s in time and without \
-             loss; probing at {}: expect losses and late sends that are this machine's",
-            format_count(least + least / MARGIN),
-            format_count(least)
+            "{}; probing at {} all the same: expect {} that are this machine's",
+            bound.text(),
+            format_count(least),
+            bound.consequence(),
         );
         Ok(Some(least))
     }
@@ -203,6 +199,57 @@ fn is_clean(c: &Counters) -> bool {
     c.sent > 0 && c.lost == 0 && c.skipped == 0 && c.sent_late * 2 <= c.sent
 }
 
+/// What was wrong with the trials of a load.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Bound {
+    /// Packets a second; 0: there was no such trial.
+    rate: u64,
+    /// Some packets were lost.
+    loss: bool,
+    /// The sender could not send on time.
+    late: bool,
+}
+
+impl Bound {
+    /// A trial at `rate` that was not clean.
+    fn add(&mut self, rate: u64, c: &Counters) {
+        self.rate = rate;
+        self.loss |= c.lost > 0;
+        self.late |= c.skipped > 0 || c.sent_late * 2 > c.sent || c.sent == 0;
+    }
+
+    fn text(&self) -> String {
+        let rate = format_count(self.rate);
+        match (self.loss, self.late) {
+            (true, false) => format!("at {rate} packets/s the virtual network lost some"),
+            (false, _) => format!(
+                "at {rate} packets/s none was lost, but this host was too busy to send on time"
+            ),
+            (true, true) => format!(
+                "at {rate} packets/s this host was too busy to send on time, and some were lost"
+            ),
+        }
+    }
+
+    fn consequence(&self) -> &'static str {
+        match (self.loss, self.late) {
+            (true, false) => "losses",
+            (false, _) => "late sends",
+            (true, true) => "losses and late sends",
+        }
+    }
+}
+
+/// What the search has found: trials at `tried` were clean, those above had `bound`.
+fn found(tried: u64, load: u64, bound: &Bound) -> String {
+    let limit = if bound.rate > 0 { format!(" ({})", bound.text()) } else { String::new() };
+    format!(
+        "this machine sends {} packets/s on time and loses none{limit}; probing at {}",
+        format_count(tried),
+        format_count(load)
+    )
+}
+
 /// A trial in one line.
 fn outcome(c: &Counters) -> String {
     let left_out = match c.skipped {
@@ -242,5 +289,27 @@ mod tests {
         let not = Counters { lost: 5, skipped: 20, sent_late: 600, ..clean };
         assert!(!is_clean(&not));
         assert_eq!(outcome(&not), "sent 1,000 (60.0% late), lost 5 (0.5%), 20 not sent");
+    }
+
+    #[test]
+    fn the_search_says_whether_loss_or_a_busy_host_bounded_it() {
+        let late = Counters { sent: 1_000, sent_late: 988, ..Counters::default() };
+        let lossy = Counters { sent: 1_000, lost: 1, ..Counters::default() };
+        let text = |trials: &[&Counters]| {
+            let mut bound = Bound::default();
+            trials.iter().for_each(|trial| bound.add(12_000, trial));
+            found(6_000, 5_000, &bound)
+        };
+        let begin = "this machine sends 6,000 packets/s on time and loses none";
+        assert_eq!(text(&[]), format!("{begin}; probing at 5,000"));
+        let busy = "at 12,000 packets/s none was lost, but this host was too busy to send on time";
+        assert_eq!(text(&[&late, &late]), format!("{begin} ({busy}); probing at 5,000"));
+        let lost = "at 12,000 packets/s the virtual network lost some";
+        assert_eq!(text(&[&lossy, &lossy]), format!("{begin} ({lost}); probing at 5,000"));
+        let both = "at 12,000 packets/s this host was too busy to send on time, and some were lost";
+        assert_eq!(text(&[&late, &lossy]), format!("{begin} ({both}); probing at 5,000"));
+        // Probes that were left out are no loss.
+        let skipped = Counters { sent: 900, skipped: 100, ..Counters::default() };
+        assert_eq!(text(&[&skipped]), format!("{begin} ({busy}); probing at 5,000"));
     }
 }
