@@ -1,5 +1,7 @@
 //! What casts doubt on a result, and what to do about it.
 
+use std::fmt;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -367,7 +369,7 @@ impl Caveat {
 }
 
 /// Any number of caveats, a bit each: it is copied freely, and merging loses none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct CaveatSet(u64);
 
 impl CaveatSet {
@@ -399,6 +401,13 @@ impl CaveatSet {
     /// Those it holds, in order.
     pub fn iter(self) -> impl Iterator<Item = Caveat> {
         Caveat::ALL.into_iter().filter(move |&c| self.contains(c))
+    }
+}
+
+/// The names of those it holds: `{ClockUnsynchronised, NetworkOnly}`.
+impl fmt::Debug for CaveatSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.iter()).finish()
     }
 }
 
@@ -437,5 +446,14 @@ mod tests {
             assert!(!c.text().is_empty() && !c.advice().is_empty());
         }
         assert_eq!(Caveat::DwellDominates as usize + 1, Caveat::ALL.len());
+    }
+
+    #[test]
+    fn a_set_is_debugged_by_its_names() {
+        let mut set = CaveatSet::default();
+        assert_eq!(format!("{set:?}"), "{}");
+        set.insert(Caveat::DwellDominates);
+        set.insert(Caveat::LossSideUnknown);
+        assert_eq!(format!("{set:?}"), "{LossSideUnknown, DwellDominates}");
     }
 }
