@@ -30,7 +30,7 @@ use crate::running::{Context, Ended, Latest, RecordSender, Running, Stop, record
 use crate::secrets::secrets;
 use crate::thread::can_pin;
 
-/// A running reflector: its records are also its state, and it takes no orders.
+/// A running reflector: its state is as its records are, and new each second. It takes no orders.
 pub type Reflecting = Running<ReflectorReport, ReflectorReport, ()>;
 
 /// What a reflector has done since it began.
@@ -40,7 +40,7 @@ pub struct ReflectorReport {
     pub at_ns: i64,
     /// Replies sent since the start.
     pub reflected: u64,
-    /// Replies a second since the record before.
+    /// Replies a second: of a record since the record before, of the state since a second ago.
     pub per_second: f64,
     /// Sessions of the reflector in user space.
     pub sessions: usize,
@@ -116,13 +116,13 @@ pub fn start(settings: Settings, context: &Context) -> Result<(About, Reflecting
         worker,
         kernel,
         host: addresses,
-        reflected: 0,
-        reported: clock.now(),
-        looked: clock.now(),
+        recorded: (0, clock.now()),
+        looked: (0, clock.now()),
         clock,
         sender,
         status: status.clone(),
     };
+    reflecting.show(&Snapshot::default())?;
     let stop = context.stop.clone();
     let asked = stop.clone();
     let work = move || reflecting.work(&asked);
@@ -139,11 +139,10 @@ struct Reflect<K, H, C> {
     host: H,
     interface: Interface,
     clock: C,
-    /// Replies up to the latest record.
-    reflected: u64,
-    reported: Time,
-    /// The last look at the host.
-    looked: Time,
+    /// Replies up to the latest record, and when that was.
+    recorded: (u64, Time),
+    /// The same of the last look at the host, with which the state is renewed.
+    looked: (u64, Time),
     sender: RecordSender<ReflectorReport>,
     status: Latest<ReflectorReport>,
 }
@@ -160,15 +159,16 @@ impl<K: InKernel, H: HostState, C: RunClock> Reflect<K, H, C> {
     fn run(&mut self, stop: &Stop) -> Result<()> {
         while !self.clock.wait(LOOK_AROUND_NS, stop) && !self.worker.is_finished() {
             let now = self.clock.now();
-            if now - self.looked >= HOST_NS {
-                self.looked = now;
+            if now - self.looked.1 >= HOST_NS {
                 self.worker.follow(&mut self.host)?;
+                let latest = self.worker.latest();
+                self.show(&latest)?;
             }
             if let Some(kernel) = &mut self.kernel {
                 kernel.follow()?;
             }
             self.interface.log(&self.worker.latest().port);
-            if now - self.reported >= self.report_interval {
+            if now - self.recorded.1 >= self.report_interval {
                 let counts = self.kernel.as_mut().map(InKernel::counts).transpose()?;
                 let latest = self.worker.latest();
                 self.report(&latest, counts.as_ref());
@@ -177,23 +177,21 @@ impl<K: InKernel, H: HostState, C: RunClock> Reflect<K, H, C> {
         Ok(())
     }
 
+    /// Renews the state.
+    fn show(&mut self, s: &Snapshot) -> Result<()> {
+        let counts = self.kernel.as_mut().map(InKernel::counts).transpose()?;
+        let now = self.clock.now();
+        let state = report(s, counts.as_ref(), self.looked, now);
+        self.looked = (state.reflected, now);
+        self.status.update(|s| *s = state);
+        Ok(())
+    }
+
     /// Hands over what was done since the start, and how fast since this was last asked.
     fn report(&mut self, s: &Snapshot, kernel: Option<&KernelCounts>) -> ReflectorReport {
         let now = self.clock.now();
-        let reflected = s.counters.reflected + kernel.map_or(0, KernelCounts::reflected);
-        // A record may follow another at once.
-        let seconds = (now - self.reported).max(1) as f64 / 1e9;
-        let per_second = reflected.saturating_sub(self.reflected) as f64 / seconds;
-        (self.reflected, self.reported) = (reflected, now);
-        let record = ReflectorReport {
-            at_ns: clock::unix_now_ns(),
-            reflected,
-            per_second,
-            sessions: s.sessions,
-            user: s.counters.iter().collect(),
-            port: s.port.iter().collect(),
-            kernel: kernel.map(|counts| counts.iter().collect()),
-        };
+        let record = report(s, kernel, self.recorded, now);
+        self.recorded = (record.reflected, now);
         self.status.update(|s| s.clone_from(&record));
         self.sender.push(record.clone());
         record
@@ -221,6 +219,27 @@ impl<K: InKernel, H: HostState, C: RunClock> Reflect<K, H, C> {
             failure: outcome.err().map(RunError::Host),
             ..Ended::default()
         }
+    }
+}
+
+/// What was done since the start, and how fast since there were so many replies at a time.
+fn report(
+    s: &Snapshot,
+    kernel: Option<&KernelCounts>,
+    (before, at): (u64, Time),
+    now: Time,
+) -> ReflectorReport {
+    let reflected = s.counters.reflected + kernel.map_or(0, KernelCounts::reflected);
+    // One may follow another at once.
+    let seconds = (now - at).max(1) as f64 / 1e9;
+    ReflectorReport {
+        at_ns: clock::unix_now_ns(),
+        reflected,
+        per_second: reflected.saturating_sub(before) as f64 / seconds,
+        sessions: s.sessions,
+        user: s.counters.iter().collect(),
+        port: s.port.iter().collect(),
+        kernel: kernel.map(|counts| counts.iter().collect()),
     }
 }
 

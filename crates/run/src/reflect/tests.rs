@@ -140,9 +140,8 @@ fn reflecting_by(
         host: Host::default(),
         interface: Interface::new(None),
         clock,
-        reflected: 0,
-        reported: Time::ZERO,
-        looked: Time::ZERO,
+        recorded: (0, Time::ZERO),
+        looked: (0, Time::ZERO),
         sender,
         status: Latest::new(ReflectorReport::default()),
     };
@@ -176,6 +175,23 @@ fn a_record_each_interval_and_one_at_the_end_with_all_counters() {
     assert_eq!(ended.counters["user_reflected"], 35_000);
     assert_eq!(ended.counters["port_tx_frames"], 35_000);
     assert!(!ended.counters.keys().any(|name| name.starts_with("kernel_")));
+}
+
+#[test]
+fn the_state_has_all_counters_from_the_start_and_is_new_each_second() {
+    let (mut reflect, records) = reflecting(true, 8, 100);
+    reflect.kernel = Some(Program::default());
+    reflect.show(&Snapshot::default()).unwrap();
+    let first = reflect.status.get();
+    assert!(first.at_ns > 0 && first.user["reflected"] == 0 && first.port["tx_frames"] == 0);
+    assert_eq!(first.kernel.as_ref().unwrap()["reflected"], 0);
+    // It is stopped before its first record, without the last look of an end.
+    reflect.run(&Stop::default()).unwrap();
+    let state = reflect.status.get();
+    assert!(read(&records).is_empty());
+    assert_eq!(state.reflected, 7_000 + 9 * 34, "the look at 8 s is that at which it ends");
+    assert!((state.per_second - 1_045.0).abs() < 1e-6, "{}", state.per_second);
+    assert_eq!((state.sessions, state.user["reflected"]), (7, 7_000));
 }
 
 #[test]
