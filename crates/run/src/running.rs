@@ -300,6 +300,10 @@ impl From<ThreadPanicked> for Ended {
 }
 
 /// An instrument at work: `R` are its records, `S` its state, `C` what can be asked of it.
+///
+/// Whoever drops it, asks for its end as [`Running::stop`] does, and waits for nothing: the
+/// instrument goes on until it has ended in order. Its counters and what failed are lost then:
+/// [`Running::join`] gives them. Dropping a [`Context`] or a [`Stop`] asks for nothing.
 pub struct Running<R, S, C> {
     /// What the instrument measures, in a bounded queue.
     pub records: RecordReceiver<R>,
@@ -307,10 +311,9 @@ pub struct Running<R, S, C> {
     pub status: Latest<S>,
     /// What can be asked of it while it runs.
     pub control: C,
-    stop: Stop,
     /// Nothing comes by it: it closes with the thread's end.
     end: Mutex<Receiver<()>>,
-    thread: JoinHandle<Ended>,
+    work: Work,
     fanning_out: Option<FanningOut>,
 }
 
@@ -334,8 +337,8 @@ impl<R, S, C> Running<R, S, C> {
             .name(name.into())
             .spawn(whole)
             .context("cannot start a thread; 'ulimit -u' bounds them")?;
-        let end = Mutex::new(end);
-        Ok(Running { records, status, control, stop, end, thread, fanning_out: None })
+        let (end, work) = (Mutex::new(end), Work { stop, thread: Some(thread) });
+        Ok(Running { records, status, control, end, work, fanning_out: None })
     }
 
     /// Hands the records to all `readers` from now on, instead of to [`Running::records`]: that
@@ -357,9 +360,10 @@ impl<R, S, C> Running<R, S, C> {
         Ok(())
     }
 
-    /// Asks for an end in order; its last records still come.
+    /// Asks for an end in order; its last records still come. It is [`Context::stop`] that is
+    /// asked: all instruments that were started with it, or a copy, end.
     pub fn stop(&self) {
-        self.stop.ask();
+        self.work.stop.ask();
     }
 
     /// Waits at most `patience` for its end; whether it has ended. Read the records meanwhile: an
@@ -379,11 +383,34 @@ impl<R, S, C> Running<R, S, C> {
     /// queues, and what these lost is the counter `subscribers_lost`.
     pub fn join(self) -> Ended {
         drop(self.records);
-        let mut ended = thread::join(self.thread).unwrap_or_else(Ended::from);
+        let mut ended = self.work.join();
         if let Some(fanning_out) = self.fanning_out {
             fanning_out.join(&mut ended);
         }
         ended
+    }
+}
+
+/// The thread of an instrument. Nobody is left who could end it, once this is dropped.
+struct Work {
+    stop: Stop,
+    /// `None`: it was joined.
+    thread: Option<JoinHandle<Ended>>,
+}
+
+impl Work {
+    fn join(mut self) -> Ended {
+        let joined = self.thread.take().map(thread::join);
+        joined.map_or_else(Ended::default, |ended| ended.unwrap_or_else(Ended::from))
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        // Others may share the stop: what has ended asks for nothing.
+        if self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
+            self.stop.ask();
+        }
     }
 }
 
@@ -422,6 +449,57 @@ mod tests {
         stop.hurry();
         stop.ask();
         assert!(stop.is_urgent());
+    }
+
+    /// One that hands out a record, waits for a stop, hands out another and says that it has ended.
+    fn stoppable(stop: &Stop) -> (Running<u32, (), ()>, Receiver<bool>) {
+        let (sender, records) = records(2);
+        let (asked, (ends, ended)) = (stop.clone(), sync_channel(1));
+        let work = move || {
+            sender.push(1);
+            let stopped = asked.wait(Duration::from_secs(3600));
+            sender.push(2);
+            ends.send(stopped).unwrap();
+            Ended::default()
+        };
+        let parts = (records, Latest::new(()), ());
+        (Running::start("sonde-test", parts, stop.clone(), work).unwrap(), ended)
+    }
+
+    #[test]
+    fn one_that_is_dropped_is_asked_to_end_and_its_readers_get_the_rest() {
+        let (running, ended) = stoppable(&Stop::default());
+        drop(running);
+        assert_eq!(ended.recv(), Ok(true));
+        let (mut running, ended) = stoppable(&Stop::default());
+        let fanout = Fanout::new(|_| 1);
+        let reader = fanout.subscribe("reader", 2);
+        running.fan_out(&fanout).unwrap();
+        drop((running, fanout));
+        assert_eq!(reader.iter().map(|n| *n).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(ended.recv(), Ok(true));
+    }
+
+    #[test]
+    fn one_that_has_ended_asks_nobody_else_to_end() {
+        let shared = Stop::default();
+        let start = || {
+            let parts = (records::<u32>(1).1, Latest::new(()), ());
+            Running::start("sonde-test", parts, shared.clone(), Ended::default).unwrap()
+        };
+        assert!(start().join().failure.is_none() && !shared.is_asked());
+        let running = start();
+        while !running.work.thread.as_ref().is_some_and(JoinHandle::is_finished) {
+            std::thread::yield_now();
+        }
+        drop(running);
+        assert!(!shared.is_asked());
+        // A copy of the stop that goes asks for nothing either.
+        let (running, _ended) = stoppable(&shared);
+        drop(shared.clone());
+        assert!(!running.wait(Duration::ZERO));
+        running.stop();
+        assert!(shared.is_asked() && running.join().failure.is_none());
     }
 
     #[test]
