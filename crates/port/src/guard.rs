@@ -164,6 +164,8 @@ mod tests {
         let filter = Filter { local_ports: vec![port], ..Filter::default() };
         let message = Guard::reserve(&filter).unwrap_err().to_string();
         assert!(message.contains(&port.to_string()) && message.contains("ss -ulpn"), "{message}");
+        // The socket is one of this process.
+        assert!(message.contains("by this process or another"), "{message}");
     }
 
     #[test]

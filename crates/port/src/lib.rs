@@ -216,9 +216,10 @@ pub enum PortError {
     /// The kernel refused it.
     #[error(transparent)]
     Sys(#[from] SysError),
-    /// A UDP port that another process has.
+    /// A UDP port that somebody has: another process, or another instrument of this one.
     #[error(
-        "UDP port {0} is in use by another process; 'ss -ulpn' names it, or choose another port"
+        "UDP port {0} is in use, by this process or another; 'ss -ulpn' names it, or choose \
+         another port"
     )]
     InUse(u16),
     /// The settings cannot work with this engine.

@@ -48,10 +48,11 @@ impl Printing {
 
     fn to(
         stdout: impl Write + Send + 'static,
-        about: About,
+        mut about: About,
         prints: Prints,
         out: Option<PathBuf>,
     ) -> Self {
+        about.run.config.command = signals::command_line();
         let utc_offset = about.run.header.tai_offset_ns();
         let epping = |dialect| Form::Epping(EppingPrinter::new(dialect, utc_offset), String::new());
         let form = prints.format.and_then(|format| match format {
@@ -117,7 +118,7 @@ impl Printing {
             }
         }
         let mut saving = std::mem::take(&mut self.saving);
-        saving.save(self.out.as_deref(), || self.with_command(self.collected.so_far()));
+        saving.save(self.out.as_deref(), || self.collected.so_far());
         self.saving = saving;
     }
 
@@ -126,15 +127,9 @@ impl Printing {
         self.out.is_none() && self.records.as_ref().is_some_and(|r| r.sink.is_unread())
     }
 
-    fn with_command(&self, mut run: RttRun) -> RttRun {
-        run.config.command = signals::command_line();
-        run
-    }
-
     /// Ends the output, saves the run and prints its summary.
     pub fn finish(mut self, ended: &Ended, interrupted: bool) -> Exit {
-        let run = self.collected.finish(ended);
-        let mut run = self.with_command(run);
+        let mut run = self.collected.finish(ended);
         let mut unsaved = Vec::new();
         if let Some(mut records) = self.records.take() {
             records.with(

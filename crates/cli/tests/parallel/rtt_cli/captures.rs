@@ -107,6 +107,18 @@ fn aggregated_records_are_the_same_without_any_sample() {
 }
 
 #[test]
+fn the_first_line_has_the_command_and_settings_of_the_run_file() {
+    let file = Temporary::new("command.json");
+    let line = format!("{} --format jsonl -o {}", capture("echo.pcap"), file.path());
+    let ended = rtt(&line);
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    let saved: Value = serde_json::from_str(&std::fs::read_to_string(&file.0).unwrap()).unwrap();
+    let wanted: Vec<&str> = [SONDE, "rtt"].into_iter().chain(line.split_whitespace()).collect();
+    assert_eq!(saved["config"]["command"], serde_json::json!(wanted));
+    assert_eq!(lines(&ended.out, "run")[0]["config"], saved["config"]);
+}
+
+#[test]
 fn the_run_file_reads_back_and_is_as_its_schema_says() {
     let file = Temporary::new("run.json");
     let ended = rtt(&format!("{} --by flow -o {}", capture("tcp_dns.pcap"), file.path()));
