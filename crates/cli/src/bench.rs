@@ -54,7 +54,7 @@ pub fn run(args: &BenchArgs) -> Result<Exit, Failure> {
     match benchmarking.join().failure {
         None => {}
         Some(RunError::Unsaved(e)) => {
-            printer.error(&format!("{e:#}"));
+            printer.error(&e.to_string());
             return Ok(Exit::NotSaved);
         }
         Some(e) => return Err(e.into()),

@@ -128,6 +128,8 @@ Ctrl-C ends a measurement with its summary, its files and the codes above.";
 
 #[cfg(test)]
 mod tests {
+    use sonde_run::error::UnsavedFile;
+
     use super::*;
 
     /// Code and text, on one line.
@@ -162,7 +164,8 @@ mod tests {
         assert_eq!(Failure::from(anyhow::anyhow!("x")).code(), ExitCode::from(3));
         let interrupted = RunError::Interrupted(anyhow::anyhow!("x"));
         assert_eq!(Failure::from(interrupted).code(), ExitCode::from(Exit::Interrupted));
-        let unsaved = RunError::Unsaved(anyhow::anyhow!("x"));
+        let full = std::io::ErrorKind::StorageFull.into();
+        let unsaved = RunError::from(UnsavedFile::new("x".as_ref(), "free space", full));
         assert_eq!(Failure::from(unsaved).code(), ExitCode::from(Exit::NotSaved));
     }
 

@@ -1,10 +1,12 @@
 //! How packets are sent and received.
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 pub use sonde_port::{Engine, XdpMode};
 
+use crate::bounds::bounded;
 use crate::error::SettingsError;
+use crate::text;
 
 /// An engine, and how it is opened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -12,13 +14,13 @@ use crate::error::SettingsError;
 pub struct EngineSettings {
     /// `socket`, `af_packet` or `af_xdp`.
     #[serde(with = "crate::text")]
-    #[schemars(with = "String")]
+    #[schemars(schema_with = "engine_names")]
     pub engine: Engine,
     /// Use this interface instead of that of the route (socket: SO_BINDTODEVICE).
     pub iface: Option<String>,
     /// `af_xdp`: how to bind: `auto`, `zerocopy`, `copy` or `generic`.
     #[serde(with = "crate::text")]
-    #[schemars(with = "String")]
+    #[schemars(schema_with = "xdp_mode_names")]
     pub xdp_mode: XdpMode,
     /// `af_xdp`: the queues to bind; none: all.
     pub queues: Vec<u32>,
@@ -34,8 +36,8 @@ impl EngineSettings {
     /// # Errors
     /// A value out of its range, one given twice, one that the engine does not have.
     pub fn check(&self) -> Result<(), SettingsError> {
-        if self.busy_poll.is_some_and(|budget| !(1..=MOST_BUDGET).contains(&budget)) {
-            return Err(SettingsError::new("engine.busy_poll", format!("1..{MOST_BUDGET}")));
+        if let Some(budget) = self.busy_poll {
+            bounded("engine.busy_poll", budget, 1..=MOST_BUDGET)?;
         }
         if let Some(queue) = twice(&self.queues) {
             let why = format!("{queue} is given twice; give it once");
@@ -57,6 +59,15 @@ impl EngineSettings {
             _ => Ok(()),
         }
     }
+}
+
+/// The schema of an engine.
+pub(crate) fn engine_names(_: &mut SchemaGenerator) -> Schema {
+    text::one_of(&[Engine::Socket, Engine::AfPacket, Engine::AfXdp])
+}
+
+fn xdp_mode_names(_: &mut SchemaGenerator) -> Schema {
+    text::one_of(&[XdpMode::Auto, XdpMode::ZeroCopy, XdpMode::Copy, XdpMode::Generic])
 }
 
 /// The first value of a list that is in it before.
@@ -110,6 +121,9 @@ mod tests {
         let queues = EngineSettings { queues: vec![0, 1, 0], ..af_xdp.clone() };
         assert!(queues.check().unwrap_err().message.starts_with("engine.queues: 0 is given twice"));
         let budget = EngineSettings { busy_poll: Some(513), ..af_xdp };
-        assert_eq!(budget.check().unwrap_err().message, "engine.busy_poll: 1..512");
+        assert_eq!(
+            budget.check().unwrap_err().message,
+            "engine.busy_poll: 513 must be between 1 and 512"
+        );
     }
 }

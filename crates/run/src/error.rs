@@ -1,6 +1,7 @@
 //! Why an instrument does not run, and which setting is to blame.
 
-use std::fmt;
+use std::path::{Path, PathBuf};
+use std::{fmt, io};
 
 use serde::Serialize;
 
@@ -14,11 +15,31 @@ pub enum RunError {
     #[error("{0:#}")]
     Host(anyhow::Error),
     /// It ran, but what it was to write could not be written.
-    #[error("{0:#}")]
-    Unsaved(anyhow::Error),
+    #[error("{0}")]
+    Unsaved(UnsavedFile),
     /// The end was asked for while a start waited, before anything was measured.
     #[error("{0:#}")]
     Interrupted(anyhow::Error),
+}
+
+/// A file that could not be written. The text names it, the cause and the next step.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct UnsavedFile {
+    /// As its name was given; `-` is standard output.
+    pub file: PathBuf,
+    /// The whole text.
+    pub message: String,
+    /// Why. `None`: only the text says it.
+    pub source: Option<io::Error>,
+}
+
+impl UnsavedFile {
+    /// With the text `cannot write FILE; ADVICE: CAUSE`.
+    pub fn new(file: &Path, advice: &str, source: io::Error) -> UnsavedFile {
+        let message = format!("cannot write {}; {advice}: {source}", file.display());
+        UnsavedFile { file: file.to_owned(), message, source: Some(source) }
+    }
 }
 
 impl RunError {
@@ -35,6 +56,12 @@ impl From<anyhow::Error> for RunError {
     }
 }
 
+impl From<UnsavedFile> for RunError {
+    fn from(error: UnsavedFile) -> RunError {
+        RunError::Unsaved(error)
+    }
+}
+
 impl From<SettingsError> for RunError {
     fn from(error: SettingsError) -> RunError {
         RunError::Settings(error)
@@ -44,8 +71,10 @@ impl From<SettingsError> for RunError {
 /// The first thing that is wrong with settings, for people, and which setting it is, for programs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SettingsError {
-    /// The key of the setting, with a dot between a table and its key: `input.workers`. `None`:
-    /// it is not one setting.
+    /// The whole path of the setting in the instrument's settings, with a dot between a table and
+    /// its key: `input.workers`, `stream.ttl`; of a target's own table `target.stream.ttl`. Where
+    /// a file of another form was read (targets, a plan), the path in that file. `None`: it is not
+    /// one setting.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// The file in which it stands, as its name was given. `None`: it came from no file.
@@ -76,9 +105,28 @@ impl SettingsError {
         SettingsError { file: Some(file.clone()), line: Some(*line), message, ..self }
     }
 
-    /// The same of one of several alike, which `subject` names.
+    /// The same of one of several alike, which `subject` names. The key stays the head of the text.
     pub fn within(self, subject: impl fmt::Display) -> SettingsError {
-        SettingsError { message: format!("{subject}: {}", self.message), ..self }
+        let message = match self.split() {
+            Some((key, why)) => format!("{key}: {subject}: {why}"),
+            None => format!("{subject}: {}", self.message),
+        };
+        SettingsError { message, ..self }
+    }
+
+    /// The same of a setting in `table`, whose own checks know nothing of where it stands.
+    pub(crate) fn inside(self, table: &str) -> SettingsError {
+        let message = match self.split() {
+            Some(_) => format!("{table}.{}", self.message),
+            None => self.message,
+        };
+        SettingsError { key: self.key.map(|key| format!("{table}.{key}")), message, ..self }
+    }
+
+    /// The key and what follows it, where the message begins with the key.
+    fn split(&self) -> Option<(&str, &str)> {
+        let key = self.key.as_deref()?;
+        Some((key, self.message.strip_prefix(key)?.strip_prefix(": ")?))
     }
 }
 
@@ -132,9 +180,11 @@ mod tests {
         assert_eq!((at.file.as_deref(), at.line), (Some("t.toml"), Some(7)));
         assert_eq!(at.to_string(), "t.toml line 7: size 20 is too short");
         assert_eq!(wrong.clone().at(None), wrong);
-        let of_target = SettingsError::new("interval", "0").within("target a");
-        assert_eq!(of_target.to_string(), "target a: interval: 0");
-        assert_eq!(of_target.key.as_deref(), Some("interval"));
+        let of_target = SettingsError::new("ttl", "0").inside("target.stream").within("target a");
+        assert_eq!(of_target.to_string(), "target.stream.ttl: target a: 0");
+        assert_eq!(of_target.key.as_deref(), Some("target.stream.ttl"));
+        let own = SettingsError::of("size", "too long").inside("stream").within("192.0.2.1");
+        assert_eq!(own, SettingsError::of("stream.size", "192.0.2.1: too long"));
     }
 
     #[test]
@@ -142,6 +192,15 @@ mod tests {
         let wrong = SettingsError::new("out", "name a file");
         let json = serde_json::to_string(&wrong).unwrap();
         assert_eq!(json, r#"{"key":"out","message":"out: name a file"}"#);
+        let full = io::Error::from(io::ErrorKind::StorageFull);
+        match RunError::from(UnsavedFile::new(Path::new("t.csv"), "free space", full)) {
+            RunError::Unsaved(unsaved) => {
+                assert_eq!(unsaved.to_string(), "cannot write t.csv; free space: no storage space");
+                assert_eq!(unsaved.file, Path::new("t.csv"));
+                assert_eq!(unsaved.source.unwrap().kind(), io::ErrorKind::StorageFull);
+            }
+            other => panic!("{other:?}"),
+        }
         let causes = anyhow::anyhow!("no such file").context("cannot read p");
         assert_eq!(SettingsError::from(causes).message, "cannot read p: no such file");
     }

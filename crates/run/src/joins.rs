@@ -42,8 +42,15 @@ impl FromStr for Join {
 }
 
 /// For each interface the index of its observation point: its own, or the lowest of those
-/// that it is joined with.
-pub fn joined_points(joins: &[Join], names: &[String]) -> Result<Vec<u8>, SettingsError> {
+/// that it is joined with. `key` is the setting's, for errors.
+///
+/// # Errors
+/// An interface that is not in `names`.
+pub fn joined_points(
+    key: &str,
+    joins: &[Join],
+    names: &[String],
+) -> Result<Vec<u8>, SettingsError> {
     let mut points: Vec<u8> = (0..names.len()).map(|i| i as u8).collect();
     for join in joins {
         let joined: Vec<u8> = match join {
@@ -53,7 +60,8 @@ pub fn joined_points(joins: &[Join], names: &[String]) -> Result<Vec<u8>, Settin
                     let i = names.iter().position(|n| n == name);
                     i.map(|i| points[i]).ok_or_else(|| {
                         let all = names.join(", ");
-                        wrong(format!("{name} is not among the interfaces {all}"))
+                        let why = format!("{name} is not among the interfaces {all}");
+                        SettingsError::new(key, why)
                     })
                 };
                 these.iter().map(point).collect::<Result<_, _>>()?
@@ -79,8 +87,11 @@ pub struct CaptureJoins {
 }
 
 impl CaptureJoins {
-    /// What `join` says of a capture.
-    pub fn new(joins: &[Join]) -> Result<CaptureJoins, SettingsError> {
+    /// What the setting `key` says of a capture.
+    ///
+    /// # Errors
+    /// The name of an interface, instead of its index.
+    pub fn new(key: &str, joins: &[Join]) -> Result<CaptureJoins, SettingsError> {
         let mut joined = CaptureJoins::default();
         for join in joins {
             let Join::These(these) = join else {
@@ -89,9 +100,9 @@ impl CaptureJoins {
             };
             let index = |text: &String| {
                 text.parse().map_err(|_| {
-                    wrong(format!(
-                        "in a capture interfaces have numbers, from 0 on; {text} is none"
-                    ))
+                    let why =
+                        format!("in a capture interfaces have numbers, from 0 on; {text} is none");
+                    SettingsError::new(key, why)
                 })
             };
             let mut list: Vec<u32> = these.iter().map(index).collect::<Result<_, _>>()?;
@@ -113,10 +124,6 @@ impl CaptureJoins {
         let list = self.lists.iter().find(|list| list.contains(&index));
         list.and_then(|list| list.iter().min().copied()).unwrap_or(index)
     }
-}
-
-fn wrong(why: String) -> SettingsError {
-    SettingsError::of("join", format!("`join`: {why}"))
 }
 
 /// Adds to `how` the interface that the `i`th one is joined with.
@@ -147,11 +154,15 @@ mod tests {
             (&["b,d", "c,e"], [0, 1, 2, 1, 2]),
             (&["d,e", "e,b"], [0, 1, 2, 1, 1]),
         ] {
-            assert_eq!(joined_points(&joins(given), &names).unwrap(), want, "{given:?}");
+            assert_eq!(
+                joined_points("metering.join", &joins(given), &names).unwrap(),
+                want,
+                "{given:?}"
+            );
             assert_eq!(any(&want), !given.is_empty());
         }
-        let error = joined_points(&joins(&["a,x"]), &names).unwrap_err();
-        assert_eq!(error.key.as_deref(), Some("join"));
+        let error = joined_points("metering.join", &joins(&["a,x"]), &names).unwrap_err();
+        assert_eq!(error.key.as_deref(), Some("metering.join"));
         let error = error.to_string();
         assert!(error.contains("x is not among the interfaces a, b, c, d, e"), "{error}");
         let mut how = String::from("tcx");
@@ -161,8 +172,9 @@ mod tests {
 
     #[test]
     fn interfaces_of_a_capture_are_named_by_index() {
-        let point =
-            |given: &[&str], index| CaptureJoins::new(&joins(given)).unwrap().point_of(index);
+        let point = |given: &[&str], index| {
+            CaptureJoins::new("join", &joins(given)).unwrap().point_of(index)
+        };
         assert_eq!((point(&[], 3), point(&["all"], 3)), (3, 0));
         assert_eq!((point(&["2,7", "3,9"], 7), point(&["2,7", "3,9"], 9)), (2, 3));
         assert_eq!(point(&["2,7"], 5), 5);
@@ -170,7 +182,12 @@ mod tests {
         for index in [1, 3, 4, 6] {
             assert_eq!(point(&["3,4", "6,1", "4,6"], index), 1, "{index}");
         }
-        assert!(CaptureJoins::new(&joins(&["0,eth0"])).unwrap_err().to_string().contains("eth0"));
+        assert!(
+            CaptureJoins::new("join", &joins(&["0,eth0"]))
+                .unwrap_err()
+                .to_string()
+                .contains("eth0")
+        );
     }
 
     #[test]

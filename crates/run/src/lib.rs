@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod bounds;
 mod capture_file;
 pub mod change;
 pub mod confined;
@@ -33,5 +34,7 @@ pub mod toml_file;
 pub mod traffic;
 pub mod whole_file;
 
+#[cfg(test)]
+mod settings_keys;
 #[cfg(test)]
 mod virtual_time;

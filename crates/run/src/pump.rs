@@ -1,7 +1,6 @@
 //! The loop between a port and an instrument: a packet enters at [`Port::rx`], a
 //! record leaves at [`Instrument::poll_record`]. And the one between a port and what only sends.
 
-use anyhow::Result;
 use sonde_meter::{Instrument, Paced};
 use sonde_port::{Port, PortError};
 use sonde_sys::schedule::WAKE_UP_NS;
@@ -27,7 +26,10 @@ impl Turn {
 
 /// One turn: completions, received frames, sends that are due, time-outs. One clock
 /// read, one receive, at most one flush; nothing is allocated.
-pub fn turn<I: Instrument>(port: &mut dyn Port, instrument: &mut I) -> Result<Turn> {
+///
+/// # Errors
+/// The port's.
+pub fn turn<I: Instrument>(port: &mut dyn Port, instrument: &mut I) -> Result<Turn, PortError> {
     let now = port.now();
     let mut burst = port.rx()?;
     if let Some(scale) = burst.scale() {
@@ -65,12 +67,15 @@ pub fn turn<I: Instrument>(port: &mut dyn Port, instrument: &mut I) -> Result<Tu
 /// After an idle turn: sleeps if nothing is due for long enough. Otherwise it returns at once,
 /// and the caller spins the last stretch and sends on time. Returns until when it meant to
 /// sleep, if it slept.
+///
+/// # Errors
+/// The port's.
 pub fn rest<I: Instrument>(
     port: &mut dyn Port,
     instrument: &I,
     now: Time,
     until: Time,
-) -> Result<Option<Time>> {
+) -> Result<Option<Time>, PortError> {
     let due = instrument.poll_timeout().map_or(until, |t| t.min(until));
     Ok(doze(port, now, due)?.then_some(due))
 }

@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
+use schemars::{Schema, json_schema};
 use serde::{Deserialize as _, Deserializer, Serializer, de};
 
 /// For `#[serde(serialize_with)]`: as it is displayed.
@@ -24,6 +25,19 @@ where
     D: Deserializer<'de>,
 {
     String::deserialize(from)?.parse().map_err(de::Error::custom)
+}
+
+/// The schema of a setting that is one of `values`, as they are displayed.
+pub fn one_of(values: &[impl Display]) -> Schema {
+    let names: Vec<String> = values.iter().map(ToString::to_string).collect();
+    json_schema!({ "type": "string", "enum": names })
+}
+
+/// The same where it may be absent.
+pub fn one_of_or_none(values: &[impl Display]) -> Schema {
+    let names = values.iter().map(|value| Some(value.to_string()));
+    let names: Vec<Option<String>> = names.chain([None]).collect();
+    json_schema!({ "type": ["string", "null"], "enum": names })
 }
 
 /// A size of a table, in flows, which was typed as `text`.

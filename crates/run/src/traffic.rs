@@ -7,7 +7,6 @@ mod truth;
 
 use std::collections::BTreeMap;
 
-use anyhow::anyhow;
 use serde::Serialize;
 use sonde_meter::traffic::FlowGenerator;
 pub use sonde_meter::traffic::{
@@ -18,7 +17,7 @@ use self::live::Outlet;
 use self::pcap::{EarlyEnd, MOST_WAITING, PcapFile};
 pub use self::settings::{Resolution, Settings, TruthForm};
 use self::truth::{FinishedTruth, TruthFile};
-use crate::error::{RunError, SettingsError};
+use crate::error::{RunError, SettingsError, UnsavedFile};
 use crate::running::{Context, Ended, Latest, Running, Stop, records};
 
 /// Traffic being made. Its one record is what was made, whole, also where the port failed before its
@@ -89,11 +88,15 @@ pub fn start(settings: Settings, context: &Context) -> Result<Making, RunError> 
             tracing::warn!("the truth is incomplete: its reader left before its end");
         }
         if let Some(unsaved) = unsaved {
-            let of_truth = anyhow!("the truth is incomplete: {unsaved}");
+            let of_truth = format!("the truth is incomplete: {unsaved}");
             failure = Some(match failure {
-                None => RunError::Unsaved(of_truth),
+                None => {
+                    let file = unsaved.name.into();
+                    RunError::Unsaved(UnsavedFile { file, message: of_truth, source: None })
+                }
                 Some(RunError::Unsaved(other)) => {
-                    RunError::Unsaved(anyhow!("{other:#}. {of_truth}"))
+                    let message = format!("{other}. {of_truth}");
+                    RunError::Unsaved(UnsavedFile { message, ..other })
                 }
                 Some(other) => {
                     tracing::warn!("{of_truth}");

@@ -16,7 +16,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sonde_results::bench::{BENCH_SCHEMA_VERSION, BenchRun, Measurement};
 use sonde_results::trial::Trial;
-use sonde_run::error::RunError;
+use sonde_run::error::{RunError, UnsavedFile};
 use sonde_run::output_file::open_lock;
 use sonde_run::whole_file;
 
@@ -34,8 +34,8 @@ pub struct NotSaved {
 
 impl From<NotSaved> for RunError {
     fn from(error: NotSaved) -> RunError {
-        // Its text has the cause.
-        RunError::Unsaved(anyhow!(error.to_string()))
+        let message = error.to_string();
+        RunError::Unsaved(UnsavedFile { file: error.file, message, source: Some(error.source) })
     }
 }
 
@@ -367,7 +367,14 @@ mod tests {
         let error = store.add_measurement(&Measurement::default()).unwrap_err();
         assert!(error.to_string().contains("start the same command again"), "{error}");
         assert!(error.to_string().contains("No space left"), "{error}");
-        assert!(matches!(RunError::from(error), RunError::Unsaved(_)));
+        let text = error.to_string();
+        match RunError::from(error) {
+            RunError::Unsaved(unsaved) => {
+                assert_eq!(unsaved.file.parent(), Some(folder.0.as_path()));
+                assert_eq!(unsaved.to_string(), text);
+            }
+            other => panic!("{other:?}"),
+        }
         drop(store);
         let (_, run) = Store::open(&folder.0, head("p")).unwrap();
         assert_eq!((run.trials.len(), run.measurements.len()), (1, 0));

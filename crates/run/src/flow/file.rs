@@ -166,7 +166,7 @@ fn meters(settings: &Settings, secret: [u64; 2]) -> Result<Vec<Meter>, RunError>
         1 => Shard::whole(),
         _ => Shard::new(i, workers, secret, keys, parses_all),
     };
-    let joins = CaptureJoins::new(&settings.metering.join)?;
+    let joins = CaptureJoins::new("metering.join", &settings.metering.join)?;
     let points: Vec<u8> = (0..=u8::MAX).map(|i| joins.point_of(i.into()) as u8).collect();
     (0..workers).map(|i| setup::meter_at(i, settings, secret, shard(i), &points)).collect()
 }

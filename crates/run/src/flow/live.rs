@@ -48,7 +48,7 @@ pub fn start(
     }
     let workers = usize::from(settings.input.workers);
     let names: Vec<String> = links.iter().map(|l| l.name.clone()).collect();
-    let observed_at = joins::joined_points(&settings.metering.join, &names)?;
+    let observed_at = joins::joined_points("metering.join", &settings.metering.join, &names)?;
     let secret = || secrets(settings.metering.seed);
     let mut meters: Vec<Meter> = (0..workers)
         .map(|i| setup::meter_at(i, &settings, secret(), Shard::whole(), &observed_at))

@@ -13,6 +13,7 @@ use sonde_wire::prefix::Prefix;
 
 use super::collector_address::{CollectorAddress, CollectorTransport};
 use super::sampling::{IpProtocol, Sampling};
+use crate::bounds::{bounded, bounded_time, longer_than_zero};
 use crate::change::{Change, restart};
 use crate::engine::twice;
 use crate::error::SettingsError;
@@ -26,9 +27,9 @@ use crate::{duration, text};
 pub struct Settings {
     /// Interfaces to meter, or captures to read one behind the other; `-` is standard input.
     pub sources: Vec<String>,
-    /// Stop after this time.
+    /// Stop after this time, ns, more than 0. `None`: without end, or at that of the captures.
     #[serde(with = "duration::option")]
-    #[schemars(with = "Option<String>")]
+    #[schemars(with = "Option<String>", description = "Stop after this time.")]
     pub duration: Option<i64>,
     /// Capture: engine, workers, processors.
     pub input: InputSettings,
@@ -70,13 +71,17 @@ impl Default for InputSettings {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Metering {
-    /// A flow without packets for this time has ended.
+    /// A flow without packets for this time has ended: ns, 1 ms to 12 h; by default 30 s.
     #[serde(with = "duration")]
-    #[schemars(with = "String")]
+    #[schemars(with = "String", description = "A flow without packets for this time has ended.")]
     pub idle: i64,
-    /// A flow that lasts longer is reported, and goes on in a further record.
+    /// A flow that lasts longer is reported, and goes on in a further record: ns, 1 ms to 12 h; by
+    /// default 300 s.
     #[serde(with = "duration")]
-    #[schemars(with = "String")]
+    #[schemars(
+        with = "String",
+        description = "A flow that lasts longer is reported, and goes on in a further record."
+    )]
     pub active: i64,
     /// Flows held at once by all workers, at most: 64 to 268,435,456.
     pub flows: u32,
@@ -147,9 +152,13 @@ pub struct Export {
     pub export: Vec<CollectorAddress>,
     /// Files, `.ipfix` (RFC 5655) or `.parquet`.
     pub write: Vec<PathBuf>,
-    /// Parquet: after this time, or a million rows, goes on in FILE-0002.parquet and so on.
+    /// Parquet: after this time, or a million rows, goes on in FILE-0002.parquet and so on. In ns,
+    /// more than 0; by default 300 s.
     #[serde(with = "duration")]
-    #[schemars(with = "String")]
+    #[schemars(
+        with = "String",
+        description = "Parquet: after this time, or a million rows, goes on in FILE-0002.parquet and so on."
+    )]
     pub rotate: i64,
     /// IPFIX files: an MD5 checksum in each message (RFC 5655, section 8.1.1).
     pub checksums: bool,
@@ -163,9 +172,9 @@ pub struct Export {
     pub times: TimeUnits,
     /// Observation domain (IPFIX) or source (NetFlow v9) identifier.
     pub domain: u32,
-    /// UDP: templates are sent again after this time.
+    /// UDP: templates are sent again after this time, ns, more than 0; by default 600 s.
     #[serde(with = "duration")]
-    #[schemars(with = "String")]
+    #[schemars(with = "String", description = "UDP: templates are sent again after this time.")]
     pub template_every: i64,
     /// UDP: messages a second to each collector at most; 0: as many as can be sent.
     pub udp_rate: u32,
@@ -265,30 +274,15 @@ impl Settings {
         if self.sources.is_empty() {
             return Err(SettingsError::new("sources", "name an interface or a capture"));
         }
-        if self.duration.is_some_and(|ns| ns <= 0) {
-            return Err(SettingsError::new("duration", "longer than zero"));
+        longer_than_zero("duration", self.duration)?;
+        bounded("input.workers", input.workers, 1..=MOST_WORKERS)?;
+        if let Some(octets) = input.trim {
+            bounded("input.trim", octets, LEAST_TRIM..)?;
         }
-        if !(1..=MOST_WORKERS).contains(&input.workers) {
-            return Err(SettingsError::new("input.workers", format!("1..{MOST_WORKERS}")));
-        }
-        if input.trim.is_some_and(|octets| octets < LEAST_TRIM) {
-            return Err(SettingsError::new("input.trim", format!("at least {LEAST_TRIM} octets")));
-        }
-        for (key, ns) in [
-            ("metering.idle", metering.idle),
-            ("metering.active", metering.active),
-            ("export.rotate", export.rotate),
-            ("export.template_every", export.template_every),
-        ] {
-            if ns <= 0 {
-                return Err(SettingsError::new(key, "longer than zero"));
-            }
-        }
-        for (key, ns) in [("metering.idle", metering.idle), ("metering.active", metering.active)] {
-            if !FLOW_TIMEOUT.contains(&ns) {
-                return Err(SettingsError::new(key, "between 1ms and 12h"));
-            }
-        }
+        bounded_time("metering.idle", metering.idle, FLOW_TIMEOUT)?;
+        bounded_time("metering.active", metering.active, FLOW_TIMEOUT)?;
+        longer_than_zero("export.rotate", export.rotate)?;
+        longer_than_zero("export.template_every", export.template_every)?;
         parse_cache_size(&metering.flows.to_string())
             .map_err(|why| SettingsError::new("metering.flows", why))?;
         self.check_input()?;

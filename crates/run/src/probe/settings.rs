@@ -3,18 +3,19 @@
 //! The most specific setting counts. The order is: a target's own table in the file, the
 //! command line, the top of the file, the built-in default.
 
-use std::fmt::{self, Display};
+use std::fmt;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 pub use sonde_meter::stamp::{ReflectorKind, Schedule};
 use sonde_results::choice;
 use sonde_results::units::{SECOND, format_dscp, format_duration, parse_amount, parse_duration};
 
 use super::targets;
+use crate::bounds::{bounded, bounded_time};
 use crate::change::Change;
 use crate::engine::{Engine, EngineSettings, twice};
 use crate::error::{FileLine, SettingsError};
@@ -47,9 +48,12 @@ pub struct Settings {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct StreamOptions {
-    /// Time between the probes of one stream [default: 1s]
+    /// Time between the probes of one stream, ns, 1 ns to 8784 h. `None`: 1 s.
     #[serde(with = "duration::option", skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<String>")]
+    #[schemars(
+        with = "Option<String>",
+        description = "Time between the probes of one stream [default: 1s]"
+    )]
     pub interval: Option<i64>,
     /// Stop after this many probes on each stream
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -72,14 +76,14 @@ pub struct StreamOptions {
     pub flow_ports: Option<PortRange>,
     /// When probes leave: 'periodic' (RFC 3432) or 'poisson' (RFC 2330) [default: periodic]
     #[serde(with = "text::option", skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<String>")]
+    #[schemars(schema_with = "schedule_names")]
     pub schedule: Option<Schedule>,
     /// TTL or hop limit of the probes, 1..255 [default: 255]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl: Option<u8>,
     /// How the reflector numbers its replies: 'auto', 'stateful' or 'stateless' [default: auto]
     #[serde(with = "text::option", skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<String>")]
+    #[schemars(schema_with = "reflector_names")]
     pub reflector: Option<ReflectorKind>,
     /// Send from this address of ours
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -89,25 +93,44 @@ pub struct StreamOptions {
     pub source_port: Option<u16>,
 }
 
+fn schedule_names(_: &mut SchemaGenerator) -> Schema {
+    text::one_of_or_none(&[Schedule::Periodic, Schedule::Poisson])
+}
+
+fn reflector_names(_: &mut SchemaGenerator) -> Schema {
+    use ReflectorKind::{Auto, Stateful, Stateless};
+    text::one_of_or_none(&[Auto, Stateful, Stateless])
+}
+
 /// What can be said about a whole run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RunOptions {
-    /// Stop after this time
+    /// How long probes are sent, ns, 1 ns to 600,000 h. `None`: until their count or a stop.
     #[serde(with = "duration::option", skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<String>")]
+    #[schemars(with = "Option<String>", description = "Stop after this time")]
     pub duration: Option<i64>,
-    /// A probe not answered after this is lost (Tmax of RFC 7680) [default: 2s]
+    /// A probe not answered after this is lost (Tmax of RFC 7680), ns, 1 ms to 60 s. `None`: 2 s.
     #[serde(with = "duration::option", skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<String>")]
+    #[schemars(
+        with = "Option<String>",
+        description = "A probe not answered after this is lost (Tmax of RFC 7680) [default: 2s]"
+    )]
     pub timeout: Option<i64>,
-    /// Length of an interval record [default: 10s]
+    /// Length of an interval record, ns, 100 ms to 24 h. `None`: 10 s.
     #[serde(with = "duration::option", skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<String>")]
+    #[schemars(
+        with = "Option<String>",
+        description = "Length of an interval record [default: 10s]"
+    )]
     pub record_interval: Option<i64>,
-    /// Count and report probes that leave later than this after their time [default: 50us]
+    /// Probes that leave later than this after their time are counted, ns, at least 0. `None`: 50
+    /// us.
     #[serde(with = "duration::option", skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<String>")]
+    #[schemars(
+        with = "Option<String>",
+        description = "Count and report probes that leave later than this after their time [default: 50us]"
+    )]
     pub late_limit: Option<i64>,
     /// Seed of everything random, for a run to be repeated [default: 1]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -147,6 +170,15 @@ impl PartialEq for Named<'_> {
 type Resolved<'a> = (Named<'a>, StreamSettings);
 
 impl TargetEntry {
+    /// The path of a setting of its streams, by that of all streams: its own if `is_own`.
+    pub(super) fn stream_key(
+        &self,
+        of_all: &'static str,
+        is_own: impl Fn(&StreamOptions) -> bool,
+    ) -> String {
+        if is_own(&self.stream) { format!("target.{of_all}") } else { of_all.into() }
+    }
+
     /// A host without settings of its own.
     pub fn of(host: impl Into<String>) -> TargetEntry {
         TargetEntry { host: host.into(), ..TargetEntry::default() }
@@ -219,10 +251,13 @@ impl Settings {
         if self.targets.is_empty() {
             return Err(SettingsError::new("target", "there is none; name a host"));
         }
-        self.stream.check()?;
-        self.run.check()?;
+        self.stream.check().map_err(|why| why.inside("stream"))?;
+        self.run.check().map_err(|why| why.inside("run"))?;
         for target in &self.targets {
-            target.stream.check().map_err(|why| why.within(format!("target {}", target.host)))?;
+            target.stream.check().map_err(|why| {
+                let why = why.inside("target.stream");
+                why.within(format!("target {}", target.host)).at(target.at.as_ref())
+            })?;
             if let Some(address) = targets::group_address(&target.host) {
                 let why = format!("{address} is {NO_UNICAST}; measure to a single host");
                 return Err(SettingsError::of("target.host", why).at(target.at.as_ref()));
@@ -256,20 +291,20 @@ impl Settings {
                     format_duration(stream.interval),
                     format_duration(run.record_interval)
                 );
-                let wrong = SettingsError::new("stream.interval", why);
-                return Err(wrong.at(target.0.at.as_ref()));
+                let key = target.0.stream_key("stream.interval", |own| own.interval.is_some());
+                return Err(SettingsError::new(&key, why).at(target.0.at.as_ref()));
             }
         }
         // What is said to all targets has to serve one of them, and what is said to one, that one.
-        for (key, needed, of, serves) in FLOW_OPTIONS {
-            let why = || SettingsError::new(key, needed);
+        for ([key, own_key], needed, of, serves) in FLOW_OPTIONS {
             let own = resolved.iter().find(|(t, s)| of(&t.0.stream) && !serves(s));
             if let Some((target, _)) = own {
-                let wrong = why().within(format!("target {}", target.0.host));
+                let wrong = SettingsError::new(own_key, needed);
+                let wrong = wrong.within(format!("target {}", target.0.host));
                 return Err(wrong.at(target.0.at.as_ref()));
             }
             if of(&self.stream) && !resolved.iter().any(|(_, s)| serves(s)) {
-                return Err(why());
+                return Err(SettingsError::new(key, needed));
             }
         }
         Ok(())
@@ -278,19 +313,19 @@ impl Settings {
 
 const NO_UNICAST: &str = "not a unicast address";
 
-/// Settings whose effect depends on `flows`: the key, what it needs, whether it is given, whether
-/// it has an effect.
+/// Settings whose effect depends on `flows`: the key for all targets and that of one, what it needs,
+/// whether it is given, whether it has an effect.
 type FlowOption =
-    (&'static str, &'static str, fn(&StreamOptions) -> bool, fn(&StreamSettings) -> bool);
+    ([&'static str; 2], &'static str, fn(&StreamOptions) -> bool, fn(&StreamSettings) -> bool);
 const FLOW_OPTIONS: [FlowOption; 2] = [
     (
-        "stream.flow_ports",
+        ["stream.flow_ports", "target.stream.flow_ports"],
         "it has no effect without `stream.flows` of 2 or more; leave it out, or use `stream.port`",
         |s| s.flow_ports.is_some(),
         |s| s.flows > 1,
     ),
     (
-        "stream.source_port",
+        ["stream.source_port", "target.stream.source_port"],
         "it has no effect with `stream.flows`, whose source ports are random; leave one out",
         |s| s.source_port.is_some(),
         |s| s.flows == 1,
@@ -301,15 +336,15 @@ impl StreamOptions {
     fn check(&self) -> Result<(), SettingsError> {
         if let Some(source) = self.source.filter(targets::is_group) {
             let why = format!("{source} is {NO_UNICAST}; name one of this host's");
-            return Err(SettingsError::new("stream.source", why));
+            return Err(SettingsError::new("source", why));
         }
-        bounded("interval", self.interval, INTERVAL)?;
-        bounded("count", self.count, 1..=u64::MAX)?;
-        bounded("size", self.size, LEAST_IPV4..=u16::MAX)?;
-        bounded("port", self.port, 1..=u16::MAX)?;
-        bounded("flows", self.flows, 1..=MOST_FLOWS)?;
-        bounded("ttl", self.ttl, 1..=u8::MAX)?;
-        bounded("source_port", self.source_port, 1..=u16::MAX)?;
+        self.interval.map_or(Ok(()), |ns| bounded_time("interval", ns, INTERVAL))?;
+        self.count.map_or(Ok(()), |n| bounded("count", n, 1..))?;
+        self.size.map_or(Ok(()), |n| bounded("size", n, LEAST_IPV4..=u16::MAX))?;
+        self.port.map_or(Ok(()), |n| bounded("port", n, 1..=u16::MAX))?;
+        self.flows.map_or(Ok(()), |n| bounded("flows", n, 1..=MOST_FLOWS))?;
+        self.ttl.map_or(Ok(()), |n| bounded("ttl", n, 1..=u8::MAX))?;
+        self.source_port.map_or(Ok(()), |n| bounded("source_port", n, 1..=u16::MAX))?;
         let dscp = self.dscp.as_deref();
         if dscp.is_some_and(<[u8]>::is_empty) {
             return Err(SettingsError::new("dscp", "the list is empty; leave it out instead"));
@@ -318,7 +353,7 @@ impl StreamOptions {
             let why = format!("{} is given twice; give it once", format_dscp(*dscp));
             return Err(SettingsError::new("dscp", why));
         }
-        dscp.unwrap_or_default().iter().try_for_each(|&dscp| bounded("dscp", Some(dscp), 0..=63))
+        dscp.unwrap_or_default().iter().try_for_each(|&dscp| bounded("dscp", dscp, 0..=63))
     }
 
     /// Fills what is absent here from `further`.
@@ -360,10 +395,12 @@ impl StreamOptions {
 
 impl RunOptions {
     fn check(&self) -> Result<(), SettingsError> {
-        bounded("duration", self.duration, 1..=i64::MAX / 4)?;
-        bounded("timeout", self.timeout, TIMEOUT)?;
-        bounded("record_interval", self.record_interval, RECORD_INTERVAL)?;
-        bounded("late_limit", self.late_limit, 0..=i64::MAX)
+        let RunOptions { duration, timeout, record_interval, late_limit, .. } = *self;
+        duration.map_or(Ok(()), |ns| bounded_time("duration", ns, DURATION))?;
+        timeout.map_or(Ok(()), |ns| bounded_time("timeout", ns, TIMEOUT))?;
+        record_interval
+            .map_or(Ok(()), |ns| bounded_time("record_interval", ns, RECORD_INTERVAL))?;
+        late_limit.map_or(Ok(()), |ns| bounded_time("late_limit", ns, 0..))
     }
 
     /// Fills what is absent here from `further`.
@@ -504,6 +541,8 @@ pub fn parse_record_interval(text: &str) -> Result<i64, String> {
 
 /// Time between the probes of a stream, ns: so short that sums of times fit 64 bits.
 const INTERVAL: RangeInclusive<i64> = 1..=366 * 24 * 3600 * SECOND;
+/// Length of a run, ns: so short that sums of times fit 64 bits.
+const DURATION: RangeInclusive<i64> = 1..=600_000 * 3_600 * SECOND;
 /// Tmax, ns.
 const TIMEOUT: RangeInclusive<i64> = 1_000_000..=60 * SECOND;
 /// Length of a record, ns.
@@ -531,21 +570,6 @@ fn in_range(text: &str, low: u64, high: u64, what: &str) -> Result<u64, String> 
 fn between(text: &str, range: RangeInclusive<i64>, bounds: &str) -> Result<i64, String> {
     let ns = parse_duration(text)?;
     if range.contains(&ns) { Ok(ns) } else { Err(format!("'{text}' must be between {bounds}")) }
-}
-
-/// Whether a value, if it is there, is within its range.
-fn bounded<T: PartialOrd + Display>(
-    key: &str,
-    value: Option<T>,
-    range: RangeInclusive<T>,
-) -> Result<(), SettingsError> {
-    match value {
-        Some(value) if !range.contains(&value) => {
-            let (low, high) = (range.start(), range.end());
-            Err(SettingsError::new(key, format!("{value} is not within {low} and {high}")))
-        }
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]
@@ -620,17 +644,14 @@ mod tests {
         );
         assert_eq!(two(flow_ports.clone(), flows.clone()), "");
         let wrong = two(none(), flow_ports.clone());
-        assert!(wrong.starts_with("target b: stream.flow_ports: "), "{wrong}");
+        assert!(wrong.starts_with("target.stream.flow_ports: target b: "), "{wrong}");
         assert_eq!(two(flows.clone(), flow_ports), "");
         let source_port = StreamOptions { source_port: Some(5_000), ..none() };
         assert_eq!(two(source_port.clone(), flows.clone()), "");
         let wrong = two(flows, source_port);
-        assert!(
-            wrong.contains("stream.source_port: it has no effect with `stream.flows`"),
-            "{wrong}"
-        );
+        assert!(wrong.contains("it has no effect with `stream.flows`"), "{wrong}");
         let wrong = two(StreamOptions { dscp: Some(vec![46, 0, 46]), ..none() }, none());
-        assert_eq!(wrong, "dscp: EF is given twice; give it once");
+        assert_eq!(wrong, "stream.dscp: EF is given twice; give it once");
         let wrong = two(StreamOptions { interval: Some(1), ..none() }, none());
         assert!(
             wrong.starts_with("stream.interval: 1ns") && wrong.contains("record_interval = 10s"),

@@ -121,7 +121,8 @@ pub fn expand(
                 let (fit, others): (Vec<_>, Vec<_>) = hosts.into_iter().partition(fits);
                 match others.first() {
                     Some(&address) if fit.is_empty() || !looked_up => {
-                        return Err(wrong("stream.source", other_family(source, address)).into());
+                        let key = entry.stream_key("stream.source", |own| own.source.is_some());
+                        return Err(wrong(&key, other_family(source, address)).into());
                     }
                     _ => fit,
                 }
@@ -139,7 +140,8 @@ pub fn expand(
                 && size < least
             {
                 let why = format!("size {size} is too short for {address}; at least {least}");
-                return Err(wrong("stream.size", why).into());
+                let key = entry.stream_key("stream.size", |own| own.size.is_some());
+                return Err(wrong(&key, why).into());
             }
             let name = match (&entry.name, several || is_many(host)) {
                 (Some(name), false) => name.clone(),

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use sonde_results::units::{SECOND, parse_positive_duration, parse_rate};
 use sonde_wire::prefix::Prefix;
 
+use crate::bounds::{bounded, bounded_time, longer_than_zero};
 use crate::change::{Change, restart};
 use crate::engine::{Engine, EngineSettings, XdpMode, twice};
 use crate::error::SettingsError;
@@ -45,13 +46,17 @@ pub struct Settings {
     pub total_rate_limit: Limit,
     /// Remember at most this many sessions, 1 to 4,194,304.
     pub max_sessions: u32,
-    /// A session ends after this much silence, at least 1 s.
+    /// A session ends after this much silence, ns, at least 1 s; by default 900 s.
     #[serde(with = "duration")]
-    #[schemars(with = "String")]
+    #[schemars(
+        with = "String",
+        description = "A session ends after this much silence, at least 1 s."
+    )]
     pub session_timeout: i64,
-    /// Time between two records.
+    /// Time between two records, ns, more than 0; by default 10 s. The state is renewed each
+    /// second.
     #[serde(with = "duration")]
-    #[schemars(with = "String")]
+    #[schemars(with = "String", description = "Time between two records.")]
     pub report_interval: i64,
 }
 
@@ -96,15 +101,9 @@ impl Settings {
         // The kernel's program is attached in this mode, too.
         let xdp_mode = if self.kernel { XdpMode::Auto } else { self.engine.xdp_mode };
         EngineSettings { xdp_mode, ..self.engine.clone() }.check()?;
-        if !(1..=MOST_SESSIONS).contains(&self.max_sessions) {
-            return Err(SettingsError::new("max_sessions", format!("1..{MOST_SESSIONS}")));
-        }
-        if self.session_timeout < SECOND {
-            return Err(SettingsError::new("session_timeout", "at least 1s"));
-        }
-        if self.report_interval <= 0 {
-            return Err(SettingsError::new("report_interval", "longer than zero"));
-        }
+        bounded("max_sessions", self.max_sessions, 1..=MOST_SESSIONS)?;
+        bounded_time("session_timeout", self.session_timeout, SECOND..)?;
+        longer_than_zero("report_interval", self.report_interval)?;
         let EngineSettings { engine, iface, .. } = &self.engine;
         if self.kernel && *engine == Engine::AfXdp {
             return Err(SettingsError::new(

@@ -39,7 +39,7 @@ pub fn start(
         return Err(SettingsError::of(key, why).into());
     }
     let mut config = settings::config(&settings)?;
-    let joined = CaptureJoins::new(&settings.join)?;
+    let joined = CaptureJoins::new("join", &settings.join)?;
     let stop = context.stop.clone();
     let mut input = CaptureFiles::open(paths)?;
     // Addresses are hidden by a key that nobody knows.

@@ -27,7 +27,7 @@ pub struct WatchedInterfaces {
 /// Which interfaces are one observation point.
 pub fn joined(links: &[Link], settings: &Settings) -> Result<Vec<u8>, SettingsError> {
     let names: Vec<String> = links.iter().map(|l| l.name.clone()).collect();
-    joins::joined_points(&settings.join, &names)
+    joins::joined_points("join", &settings.join, &names)
 }
 
 struct Watched {

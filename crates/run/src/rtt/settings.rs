@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use sonde_meter::rtt::{Config, ConfigError, PrefixTable, RttFilter};
 use sonde_port::Engine;
@@ -18,6 +18,7 @@ use sonde_results::units::{SECOND, format_duration, parse_amount, parse_positive
 use sonde_wire::prefix::Prefix;
 
 use super::about::GroupOf;
+use crate::bounds::{bounded_time, longer_than_zero};
 use crate::change::{Change, restart};
 use crate::error::SettingsError;
 use crate::files::RunFiles;
@@ -35,19 +36,19 @@ pub struct Settings {
     pub by: RttGroupBy,
     /// Prefixes to group by instead of /24 and /48, one on each line, with an AS number if by AS.
     pub prefixes: Option<PathBuf>,
-    /// Length of an interval.
+    /// Length of an interval, ns, 100 ms to 24 h; by default 1 s.
     #[serde(with = "duration")]
-    #[schemars(with = "String")]
+    #[schemars(with = "String", description = "Length of an interval.")]
     pub interval: i64,
-    /// Stop after this time.
+    /// Stop after this time, ns, more than 0. `None`: without end, or at that of the captures.
     #[serde(with = "duration::option")]
-    #[schemars(with = "Option<String>")]
+    #[schemars(with = "Option<String>", description = "Stop after this time.")]
     pub duration: Option<i64>,
     /// Flows tracked at once, at most: a power of two, 64 to 4,194,304.
     pub flows: u32,
     /// `af_packet`: measure in user space, where eBPF cannot be had.
     #[serde(with = "text::option")]
-    #[schemars(with = "Option<String>")]
+    #[schemars(schema_with = "engine_names")]
     pub engine: Option<Engine>,
     /// How each interface is watched in the kernel; absent: `tc`.
     pub hook: Option<Hook>,
@@ -84,6 +85,10 @@ pub struct Settings {
     pub flow_records: bool,
     /// Loss in the flows that are open is reported with the intervals.
     pub losses: bool,
+}
+
+fn engine_names(_: &mut SchemaGenerator) -> Schema {
+    text::one_of_or_none(&[Engine::AfPacket])
 }
 
 impl Default for Settings {
@@ -128,12 +133,8 @@ impl Settings {
         if self.sources.is_empty() {
             return Err(SettingsError::new("sources", "name an interface or a capture"));
         }
-        if !INTERVAL.contains(&self.interval) {
-            return Err(SettingsError::new("interval", "between 100ms and 24h"));
-        }
-        if self.duration.is_some_and(|ns| ns <= 0) {
-            return Err(SettingsError::new("duration", "longer than zero"));
-        }
+        bounded_time("interval", self.interval, INTERVAL)?;
+        longer_than_zero("duration", self.duration)?;
         parse_table_size(&self.flows.to_string())
             .map_err(|why| SettingsError::new("flows", why))?;
         if self.by == RttGroupBy::As && self.prefixes.is_none() {

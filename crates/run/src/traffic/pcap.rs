@@ -4,12 +4,11 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 
-use anyhow::{Context as _, Result, anyhow};
 use sonde_wire::capture::LINKTYPE_ETHERNET;
 use sonde_wire::pcap::{MAX_CAPTURED_LEN, RECORD_HEADER_LEN, file_header, record_header};
 
 use super::settings::Resolution;
-use crate::error::RunError;
+use crate::error::{RunError, UnsavedFile};
 use crate::output_file::refused;
 use crate::running::Context;
 use crate::sink::{STANDARD_OUTPUT, has_reader_gone, standard_output};
@@ -48,7 +47,7 @@ pub(super) enum EarlyEnd {
     /// The reader of a pipe has gone.
     Unread,
     /// It cannot be written, as of a full disk.
-    Failed(anyhow::Error),
+    Failed(UnsavedFile),
 }
 
 impl PcapFile {
@@ -112,9 +111,14 @@ impl PcapFile {
 
     /// The frame in the last slot is `len` bytes long.
     #[inline]
-    pub fn commit(&mut self, unix_nanos: i64, len: usize) -> Result<()> {
-        let mut header = record_header(unix_nanos, len, len as u32).with_context(|| {
-            format!("a pcap file has no time {unix_nanos} ns since 1970; set a `duration`")
+    pub fn commit(&mut self, unix_nanos: i64, len: usize) -> Result<(), UnsavedFile> {
+        let header = record_header(unix_nanos, len, len as u32);
+        let mut header = header.map_err(|e| UnsavedFile {
+            file: self.name.clone().into(),
+            message: format!(
+                "a pcap file has no time {unix_nanos} ns since 1970; set a `duration`: {e}"
+            ),
+            source: Some(io::Error::new(io::ErrorKind::InvalidInput, e)),
         })?;
         if self.resolution == Resolution::Us {
             let micros = (unix_nanos.rem_euclid(1_000_000_000) / 1_000) as u32;
@@ -136,12 +140,13 @@ impl PcapFile {
                     io::ErrorKind::StorageFull => "free space",
                     _ => "make it writable",
                 };
-                EarlyEnd::Failed(anyhow!(
+                let message = format!(
                     "cannot write {}: {error}; {} packets are in it, which are those of the truth; \
                      {what}, and run again",
-                    self.name,
-                    self.written.frames
-                ))
+                    self.name, self.written.frames
+                );
+                let file = self.name.into();
+                EarlyEnd::Failed(UnsavedFile { file, message, source: Some(error) })
             }
         });
         (self.written, early)

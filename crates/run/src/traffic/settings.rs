@@ -11,6 +11,7 @@ use sonde_meter::traffic::{
 use sonde_port::Engine;
 use sonde_results::choice;
 
+use crate::bounds::{bounded, longer_than_zero};
 use crate::change::{Change, restart};
 use crate::error::SettingsError;
 use crate::files::RunFiles;
@@ -27,7 +28,7 @@ pub struct Settings {
     pub iface: Option<String>,
     /// Of an interface: how packets are sent.
     #[serde(with = "text")]
-    #[schemars(with = "String")]
+    #[schemars(schema_with = "crate::engine::engine_names")]
     pub engine: Engine,
     /// A CSV file of the truth about every flow; `-` is standard output.
     pub truth: Option<PathBuf>,
@@ -49,9 +50,9 @@ pub struct Settings {
     pub total_flows: Option<u64>,
     /// Stop after so many packets; a million where nothing else ends the traffic.
     pub packets: Option<u64>,
-    /// Stop after this time, ns.
+    /// Stop after this time of the traffic, ns, more than 0. `None`: what else ends it.
     #[serde(with = "duration::option")]
-    #[schemars(with = "Option<String>")]
+    #[schemars(with = "Option<String>", description = "Stop after this time, ns.")]
     pub duration: Option<i64>,
     /// Packet i belongs to flow (i * 0x9E3779B1) mod `flows`: IPv4 UDP, one direction, constant
     /// distances, no flow ends.
@@ -140,11 +141,9 @@ impl Settings {
         if self.out.is_some() == self.iface.is_some() {
             return Err(SettingsError::new("out", "name a file or an interface, one of both"));
         }
-        if self.duration.is_some_and(|ns| ns <= 0) {
-            return Err(SettingsError::new("duration", "longer than zero"));
-        }
-        if self.new_flows == Some(0) {
-            return Err(SettingsError::new("new_flows", "at least 1 a second"));
+        longer_than_zero("duration", self.duration)?;
+        if let Some(new_flows) = self.new_flows {
+            bounded("new_flows", new_flows, 1..)?;
         }
         if self.private_addresses && self.iface.is_some() {
             return Err(SettingsError::new(
@@ -275,7 +274,12 @@ fn wrong_config(error: TrafficError) -> SettingsError {
         TrafficError::Rate => Some("rate"),
         TrafficError::Law(_) => None,
     };
-    SettingsError { key: key.map(str::to_owned), ..SettingsError::from(error.to_string()) }
+    match (key, error) {
+        // Its text begins with the key.
+        (Some(key), TrafficError::Share { .. }) => SettingsError::of(key, error.to_string()),
+        (Some(key), _) => SettingsError::new(key, error),
+        (None, _) => error.to_string().into(),
+    }
 }
 
 /// Without any end given.

@@ -11,6 +11,7 @@ use sonde_results::choice;
 use sonde_results::units::SECOND;
 use sonde_wire::prefix::Prefix;
 
+use crate::bounds::{bounded, bounded_time, longer_than_zero};
 use crate::change::{Change, restart};
 use crate::error::SettingsError;
 use crate::{duration, text};
@@ -27,27 +28,43 @@ pub struct Settings {
     #[serde(with = "text::option")]
     #[schemars(with = "Option<String>")]
     pub listen: Option<Listen>,
-    /// The exporter has ended when nothing came for this time, once something came.
+    /// The exporter has ended when nothing came for this time, once something came: ns, more than
+    /// 0; by default 5 s.
     #[serde(with = "duration")]
-    #[schemars(with = "String")]
+    #[schemars(
+        with = "String",
+        description = "The exporter has ended when nothing came for this time, once something came."
+    )]
     pub until_idle: i64,
     /// How strictly the export must agree with the truth.
     pub model: EvaluationModel,
-    /// The exporter's idle time-out: records so far apart are one flow, rightly split.
+    /// The exporter's idle time-out, ns, more than 0: records so far apart are one flow, rightly
+    /// split. `None`: they are not.
     #[serde(with = "duration::option")]
-    #[schemars(with = "Option<String>")]
+    #[schemars(
+        with = "Option<String>",
+        description = "The exporter's idle time-out: records so far apart are one flow, rightly split."
+    )]
     pub idle: Option<i64>,
-    /// The exporter's active time-out: records of longer flows are rightly split.
+    /// The exporter's active time-out, ns, more than 0: records of longer flows are rightly split.
+    /// `None`: they are not.
     #[serde(with = "duration::option")]
-    #[schemars(with = "Option<String>")]
+    #[schemars(
+        with = "Option<String>",
+        description = "The exporter's active time-out: records of longer flows are rightly split."
+    )]
     pub active: Option<i64>,
-    /// Times may be so far off.
+    /// Times may be so far off, ns, at least 0; by default 1 ms.
     #[serde(with = "duration")]
-    #[schemars(with = "String")]
+    #[schemars(with = "String", description = "Times may be so far off.")]
     pub time_tolerance: i64,
-    /// Records exported later than this after their last packet are late.
+    /// Records exported later than this after their last packet are late: ns, more than 0. `None`:
+    /// none is.
     #[serde(with = "duration::option")]
-    #[schemars(with = "Option<String>")]
+    #[schemars(
+        with = "Option<String>",
+        description = "Records exported later than this after their last packet are late."
+    )]
     pub late_limit: Option<i64>,
     /// Statistical: relative difference that is allowed, 0 to 1.
     pub tolerance: f64,
@@ -55,9 +72,12 @@ pub struct Settings {
     #[serde(with = "text::list")]
     #[schemars(with = "Vec<String>")]
     pub subnet: Vec<Prefix>,
-    /// Sums of each such interval of the flows' beginnings, too.
+    /// Sums of each such interval of the flows' beginnings, too: ns, more than 0. `None`: none.
     #[serde(with = "duration::option")]
-    #[schemars(with = "Option<String>")]
+    #[schemars(
+        with = "Option<String>",
+        description = "Sums of each such interval of the flows' beginnings, too."
+    )]
     pub every: Option<i64>,
     /// The truth's times count from this time, ms since 1970 UTC.
     pub truth_start: i64,
@@ -116,23 +136,12 @@ impl Settings {
             ("late_limit", self.late_limit),
             ("every", self.every),
         ] {
-            if ns.is_some_and(|ns| ns <= 0) {
-                return Err(SettingsError::new(key, "longer than zero"));
-            }
+            longer_than_zero(key, ns)?;
         }
-        if self.time_tolerance < 0 {
-            return Err(SettingsError::new("time_tolerance", "not negative"));
-        }
-        if !(0.0..=1.0).contains(&self.tolerance) {
-            return Err(SettingsError::new("tolerance", "0 to 1"));
-        }
-        if !(0..=YEAR_2100).contains(&self.truth_start) {
-            return Err(SettingsError::new("truth_start", "ms since 1970, 0 to 4102444800000"));
-        }
-        if self.show > MOST_SHOWN {
-            return Err(SettingsError::new("show", format!("at most {MOST_SHOWN}")));
-        }
-        Ok(())
+        bounded_time("time_tolerance", self.time_tolerance, 0..)?;
+        bounded("tolerance", self.tolerance, 0.0..=1.0)?;
+        bounded("truth_start", self.truth_start, 0..=YEAR_2100)?;
+        bounded("show", self.show, 0..=MOST_SHOWN)
     }
 }
 
@@ -214,7 +223,10 @@ mod tests {
         assert_eq!(serde_json::from_str::<Settings>(&text).unwrap(), settings);
         assert_eq!(settings.check(), Ok(()));
         let wrong = Settings { tolerance: 2.0, ..settings };
-        assert_eq!(wrong.check(), Err(SettingsError::new("tolerance", "0 to 1")));
+        assert_eq!(
+            wrong.check(),
+            Err(SettingsError::new("tolerance", "2 must be between 0 and 1"))
+        );
         assert!(Settings::default().check().unwrap_err().message.starts_with("truth: "));
     }
 }
