@@ -4,6 +4,7 @@
 //! a descriptor or a program.
 
 mod control;
+mod embedding;
 mod left;
 mod reload;
 mod subscribers;
