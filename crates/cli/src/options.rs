@@ -62,7 +62,7 @@ fn option(key: &str) -> Option<String> {
     if key.is_empty() || !key.chars().all(is_key) {
         return None;
     }
-    if key == "stream.size" {
+    if key == "stream.size" || key == "target.stream.size" {
         return Some("-s".into());
     }
     let name = match key.rsplit('.').next().unwrap_or(key) {
@@ -115,6 +115,10 @@ mod tests {
             assert_eq!(named(text), named_text);
         }
         assert_eq!(wrong("input.mirror: take `input.trim` off"), "--mirror: take --trim off");
+        let of_target = "target.stream.flow_ports: target b: it needs `stream.flows`";
+        assert_eq!(wrong(of_target), "--flow-ports: target b: it needs --flows");
+        assert_eq!(wrong("target.stream.size: too long"), "-s: too long");
+        assert_eq!(wrong("metering.join: x is no interface"), "--join: x is no interface");
         assert_eq!(wrong("t.toml line 3: `size`"), "t.toml line 3: `size`");
         assert_eq!(wrong("192.0.2.1: no way"), "192.0.2.1: no way");
     }

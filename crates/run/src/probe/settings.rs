@@ -176,7 +176,7 @@ impl TargetEntry {
         of_all: &'static str,
         is_own: impl Fn(&StreamOptions) -> bool,
     ) -> String {
-        if is_own(&self.stream) { format!("target.{of_all}") } else { of_all.into() }
+        self.stream.key(of_all, is_own)
     }
 
     /// A host without settings of its own.
@@ -354,6 +354,12 @@ impl StreamOptions {
             return Err(SettingsError::new("dscp", why));
         }
         dscp.unwrap_or_default().iter().try_for_each(|&dscp| bounded("dscp", dscp, 0..=63))
+    }
+
+    /// The path of a setting of a target that has these of its own: that of all targets, `of_all`,
+    /// or the target's if it is set here.
+    pub(super) fn key(&self, of_all: &'static str, is_own: impl Fn(&Self) -> bool) -> String {
+        if is_own(self) { format!("target.{of_all}") } else { of_all.into() }
     }
 
     /// Fills what is absent here from `further`.

@@ -30,9 +30,20 @@ pub struct Target {
     pub looked_up: Option<String>,
     /// How its probes are sent.
     pub settings: StreamSettings,
+    /// What was set for it alone, for errors.
+    pub own: StreamOptions,
 }
 
 impl Target {
+    /// The path of a setting of its streams: see [`TargetEntry::stream_key`].
+    pub fn stream_key(
+        &self,
+        of_all: &'static str,
+        is_own: impl Fn(&StreamOptions) -> bool,
+    ) -> String {
+        self.own.key(of_all, is_own)
+    }
+
     /// Whether the same is to be measured.
     pub fn is_same(&self, other: &Target) -> bool {
         let others = std::iter::once(&other.address).chain(&other.others);
@@ -157,6 +168,7 @@ pub fn expand(
                 interface: interface.map(String::from),
                 looked_up: looked_up.then(|| host.to_string()),
                 settings: settings.clone(),
+                own: entry.stream.clone(),
             });
         }
     }
@@ -195,7 +207,8 @@ pub fn plan<E: Display>(
         let source = settings.source.unwrap_or(routed);
         if source.is_ipv4() != target.address.is_ipv4() {
             let why = other_family(source, target.address);
-            return Err(SettingsError::of("stream.source", why).within(&target.name).into());
+            let key = target.stream_key("stream.source", |own| own.source.is_some());
+            return Err(SettingsError::of(&key, why).within(&target.name).into());
         }
         let least = if target.address.is_ipv4() { LEAST_IPV4 } else { LEAST_IPV6 };
         let ports = taken.entry(target.address).or_insert_with(|| Taken {
@@ -218,8 +231,9 @@ pub fn plan<E: Display>(
                     // What others of this host leave is another matter than what there is.
                     match busy.is_empty() {
                         true => {
-                            let key = "stream.source_port";
-                            SettingsError::of(key, why).within(&target.name).into()
+                            let is_own = |own: &StreamOptions| own.source_port.is_some();
+                            let key = target.stream_key("stream.source_port", is_own);
+                            SettingsError::of(&key, why).within(&target.name).into()
                         }
                         false => RunError::Host(anyhow!("{}: {why}", target.name)),
                     }

@@ -144,7 +144,8 @@ pub fn check_sizes(
                 "packets of {size} bytes do not fit, {on} carries {mtu}; use `stream.size = {mtu}` \
                  or less, or `fragment` to send them in pieces"
             );
-            return Err(SettingsError::of("stream.size", why).within(&target.name));
+            let key = target.stream_key("stream.size", |own| own.size.is_some());
+            return Err(SettingsError::of(&key, why).within(&target.name));
         }
     }
     Ok(())
