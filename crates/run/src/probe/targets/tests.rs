@@ -247,6 +247,7 @@ fn families_and_sizes_must_fit() {
     // What a target sets itself is named as its own.
     let own = TargetEntry { stream: source.clone(), ..entry("10.0.0.1") };
     let error = expand(&[own], &StreamOptions::default(), Family::Any, false).unwrap_err();
+    let RunError::Settings(error) = error else { panic!("{error}") };
     assert_eq!(error.key.as_deref(), Some("target.stream.source"));
     for host in ["10.0.0.1", "10.0.0.1-10.0.0.9"] {
         let error = expand(&[entry(host)], &source, Family::Any, false).unwrap_err();
