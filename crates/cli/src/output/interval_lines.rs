@@ -164,6 +164,6 @@ mod tests {
         lines.push(&record(1, 10, 15, 10));
         assert_eq!(taken(&mut lines, false), []);
         lines.push(&record(2, 12, 15, 5));
-        assert_eq!(taken(&mut lines, false), [(10, 15, 20, true), (12, 15, 5, false)]);
+        assert_eq!(taken(&mut lines, false), [(10, 15, 20, true), (12, 15, 5, true)]);
     }
 }

@@ -54,20 +54,24 @@ pub fn write(out: &mut impl Write, run: &Run, width: usize, style: Style) -> io:
     let mut of_all = run.caveats;
     of_all.merge(run.overall.caveats);
     for caveat in doubts.iter() {
-        let line = if of_all.contains(caveat) {
+        let (some, all) = (with(&run.totals, caveat), run.streams.len());
+        let line = if of_all.contains(caveat) || some == all {
             caveat.line(&context)
         } else {
-            let some = run.totals.iter().filter(|t| t.caveats.contains(caveat)).count() as u64;
-            let all = format_count(run.streams.len() as u64);
-            let text = caveat.text();
-            let advice = caveat.advice_in(&context);
-            format!("! on {} of {all} streams: {text}: {advice}", format_count(some))
+            let (some, all) = (format_count(some as u64), format_count(all as u64));
+            let (text, advice) = (caveat.text(), caveat.advice_in(&context));
+            format!("! on {some} of {all} streams: {text}: {advice}")
         };
         for line in wrapped(&line, width) {
             writeln!(out, "{}", style.paint(Tone::Warn, &line))?;
         }
     }
     Ok(())
+}
+
+/// Streams that have a caveat.
+fn with(totals: &[Interval], caveat: Caveat) -> usize {
+    totals.iter().filter(|t| t.caveats.contains(caveat)).count()
 }
 
 /// Every caveat of the run and of its streams.

@@ -6,6 +6,7 @@
 //! the last part at most.
 
 use std::fs;
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -97,10 +98,10 @@ impl ParquetFiles {
 
     fn begin(&self) -> Result<Part> {
         let path = part_of(&numbered(&self.path, self.whole + 1));
-        if fs::metadata(&path).is_ok_and(|about| !about.is_file()) {
-            bail!("{} is no ordinary file; remove it", path.display());
+        if fs::metadata(&path).is_ok_and(|about| about.file_type().is_fifo()) {
+            bail!("{} is a pipe, which holds no Parquet file; remove it", path.display());
         }
-        // It is an ordinary file, which is not waited for.
+        // It is no pipe, so nothing is waited for.
         let file = whole_file::create(&path, &Stop::default())?;
         let schema = Arc::new(parse_message_type(&schema())?);
         let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
