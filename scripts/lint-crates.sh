@@ -15,9 +15,9 @@ may_use() {
     case $1 in
     wire) ;;
     results | sys) echo wire ;;
-    bpf | report | server) echo results ;;
+    report | server) echo results ;;
     port) echo wire sys bpf ;;
-    meter) echo wire results ;;
+    bpf | meter) echo wire results ;;
     lab) echo results sys ;;
     run) echo wire results sys bpf port meter ;;
     testbed) echo wire results sys bpf port meter lab report run server ;;

@@ -26,7 +26,7 @@ pub use load_gen::{
     Expected, FlowHeader, XdpAnalyser, XdpAnalyserConfig, XdpGenerator, XdpGeneratorConfig, XdpPace,
 };
 pub use reflect::{
-    Cost, KernelReflector, KernelReflectorConfig, ReflectorCounters, SessionRequest, SharedSessions,
+    Cost, KernelReflector, KernelReflectorConfig, ReflectorCounters, SharedSessions,
 };
 pub use rtt::{
     RttAttached, RttAttachment, RttBench, RttConfig, RttEvents, RttGroupBy, RttHook, RttProgram,

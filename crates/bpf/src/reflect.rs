@@ -20,7 +20,7 @@
 
 mod sequence;
 
-pub use sequence::{SessionRequest, SharedSessions};
+pub use sequence::SharedSessions;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::mem::MaybeUninit;

@@ -1,5 +1,7 @@
 //! The types that engines and instruments share about one packet.
 
+use core::net::IpAddr;
+
 use crate::time::Time;
 
 /// Where a time stamp was taken, best first.
@@ -26,6 +28,24 @@ pub struct Stamp {
     pub at: Time,
     /// Where it was taken.
     pub source: StampSource,
+}
+
+/// A request of STAMP or TWAMP-Test, as what numbers the replies of its session sees it (RFC 8762,
+/// section 4.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionRequest {
+    /// The sender's address.
+    pub source: IpAddr,
+    /// Our address; of the same family.
+    pub destination: IpAddr,
+    /// The sender's UDP port.
+    pub source_port: u16,
+    /// Session identifier (RFC 8972, section 3); 0: none.
+    pub ssid: u16,
+    /// The sender's sequence number.
+    pub sequence: u32,
+    /// The sender's time stamp, as it stands in the packet.
+    pub timestamp: u64,
 }
 
 /// The transmit stamp of a packet that was sent with a cookie.

@@ -3,25 +3,10 @@
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 
+use sonde_wire::packet::SessionRequest;
+
 use crate::BpfError;
 use crate::load;
-
-/// A request to the kernel reflector's port that user space answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SessionRequest {
-    /// The sender's address.
-    pub source: IpAddr,
-    /// Our address; of the same family.
-    pub destination: IpAddr,
-    /// The sender's UDP port.
-    pub source_port: u16,
-    /// Session identifier (RFC 8972, section 3); 0: none.
-    pub ssid: u16,
-    /// The sender's sequence number.
-    pub sequence: u32,
-    /// The sender's time stamp, as it stands in the packet.
-    pub timestamp: u64,
-}
 
 /// The kernel reflector's sessions.
 #[derive(Debug)]

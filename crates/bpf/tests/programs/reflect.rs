@@ -8,9 +8,9 @@ use crate::common;
 use crate::common::packet::{OUR_PORT, Request, base, padding_tlv, udp_checksum};
 use crate::common::{RawSocket, in_namespace, ip, privileged, veth_pair};
 use sonde_bpf::{
-    AttachMode, BpfError, KernelReflector, KernelReflectorConfig, SessionRequest, XskFilter,
-    XskProgram,
+    AttachMode, BpfError, KernelReflector, KernelReflectorConfig, XskFilter, XskProgram,
 };
+use sonde_wire::packet::SessionRequest;
 
 const XDP_DROP: u32 = 1;
 const XDP_PASS: u32 = 2;

@@ -18,8 +18,8 @@ mod stream;
 pub use check::SpecError;
 pub use delays::Delays;
 pub use reflector::{
-    CountedRequest, RateLimit, Reflector, ReflectorConfig, ReflectorCounters, ReflectorError,
-    ReflectorInterval, ReplyCounter,
+    RateLimit, Reflector, ReflectorConfig, ReflectorCounters, ReflectorError, ReflectorInterval,
+    ReplyCounter,
 };
 pub use sample::{Fate, Sample};
 pub use sender::Sender;

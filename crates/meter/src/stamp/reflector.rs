@@ -32,11 +32,12 @@ mod tests;
 pub use config::{ReflectorConfig, ReflectorError};
 pub use counters::{ReflectorCounters, ReflectorInterval};
 pub use limiter::RateLimit;
-pub use shared::{CountedRequest, ReplyCounter};
+pub use shared::ReplyCounter;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
+use sonde_wire::packet::SessionRequest;
 use sonde_wire::prefix::Prefix;
 use sonde_wire::stamp::{BASE_LEN, ReflectorPacket, SENDER_MIN_LEN, SenderPacket};
 use sonde_wire::{
@@ -344,7 +345,7 @@ impl Reflector {
             return session;
         }
         let (sequence, timestamp) = numbered;
-        let next = counter.next_sequence(&CountedRequest {
+        let next = counter.next_sequence(&SessionRequest {
             source: found.source,
             destination: found.destination,
             source_port: found.source_port,

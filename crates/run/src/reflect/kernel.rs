@@ -6,15 +6,16 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
-use sonde_bpf::reflect::{KernelReflector, KernelReflectorConfig, SessionRequest, SharedSessions};
+use sonde_bpf::reflect::{KernelReflector, KernelReflectorConfig, SharedSessions};
 use sonde_bpf::{AttachMode, BpfError};
-use sonde_meter::stamp::{CountedRequest, ReplyCounter};
+use sonde_meter::stamp::ReplyCounter;
 use sonde_port::XdpMode;
 use sonde_sys::SysError;
 use sonde_sys::clock::{self, ClockState};
 use sonde_sys::driver_stats::DriverStats;
 use sonde_sys::host::InterfaceFacts;
 use sonde_sys::netlink::{Link, Links};
+use sonde_wire::packet::SessionRequest;
 use sonde_wire::prefix::Prefix;
 use sonde_wire::{ErrorEstimate, TimestampFormat};
 
@@ -49,13 +50,9 @@ pub struct Kernel {
 pub struct KernelSessions(SharedSessions);
 
 impl ReplyCounter for KernelSessions {
-    fn next_sequence(&mut self, request: &CountedRequest) -> Option<u32> {
-        let CountedRequest { source, destination, source_port, ssid, sequence, timestamp } =
-            *request;
-        let request =
-            SessionRequest { source, destination, source_port, ssid, sequence, timestamp };
+    fn next_sequence(&mut self, request: &SessionRequest) -> Option<u32> {
         // Without an answer the reply copies the sender's, which claims nothing.
-        self.0.next_sequence(&request).ok().flatten()
+        self.0.next_sequence(request).ok().flatten()
     }
 }
 

@@ -11,7 +11,7 @@ const FULL: u32 = u32::MAX;
 struct Shared(Arc<AtomicU32>);
 
 impl ReplyCounter for Shared {
-    fn next_sequence(&mut self, request: &CountedRequest) -> Option<u32> {
+    fn next_sequence(&mut self, request: &SessionRequest) -> Option<u32> {
         let sender: SocketAddr = SENDER.parse().unwrap();
         assert_eq!((request.source, request.source_port), (sender.ip(), sender.port()));
         assert_eq!((request.ssid, request.timestamp), (9, 0xe102_0304_0506_0708));
