@@ -20,6 +20,7 @@ may_use() {
     bpf | meter) echo wire results ;;
     lab) echo results sys ;;
     run) echo wire results sys bpf port meter ;;
+    station) echo wire results run ;;
     testbed) echo wire results sys bpf port meter lab report run server ;;
     cli) echo wire results sys lab report run testbed ;;
     perf) echo wire results sys bpf port meter lab report run testbed server ;;
