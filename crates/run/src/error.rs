@@ -115,7 +115,7 @@ impl SettingsError {
     }
 
     /// The same of a setting in `table`, whose own checks know nothing of where it stands.
-    pub(crate) fn inside(self, table: &str) -> SettingsError {
+    pub fn inside(self, table: &str) -> SettingsError {
         let message = match self.split() {
             Some(_) => format!("{table}.{}", self.message),
             None => self.message,

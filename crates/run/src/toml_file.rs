@@ -67,6 +67,25 @@ impl TomlText {
         SettingsError { file: Some(self.file.clone()), ..error }
     }
 
+    /// The lines where the value of these keys, from the top down, stands: of an array of tables
+    /// one for each, else one, and none if it is not there.
+    pub fn lines_of(&self, keys: &[&str]) -> Vec<usize> {
+        let Ok(top) = DeTable::parse(&self.text) else { return Vec::new() };
+        let Some((last, tables)) = keys.split_last() else { return Vec::new() };
+        let table = tables.iter().try_fold(top.get_ref(), |table, key| {
+            table.get(*key).and_then(|value| value.get_ref().as_table())
+        });
+        let Some((key, value)) = table.and_then(|table| table.get_key_value(*last)) else {
+            return Vec::new();
+        };
+        match value.get_ref() {
+            DeValue::Array(items) if items.iter().any(|item| item.get_ref().is_table()) => {
+                items.iter().map(|item| self.line(item.span().start)).collect()
+            }
+            _ => vec![self.line(key.span().start)],
+        }
+    }
+
     /// The line of an octet of the text, from 1.
     pub fn line(&self, offset: usize) -> usize {
         self.text.as_bytes().iter().take(offset).filter(|&&b| b == b'\n').count() + 1

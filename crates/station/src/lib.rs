@@ -6,6 +6,8 @@
 #![warn(missing_docs)]
 
 pub mod backoff;
+pub mod config;
 pub mod plan;
 pub mod reload;
 pub mod supervise;
+pub mod unit;

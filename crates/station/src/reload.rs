@@ -78,7 +78,7 @@ pub fn steps<S: UnitSpec>(old: &Plan<S>, new: &Plan<S>) -> Result<Vec<Step>, Vec
 }
 
 /// Pairs of units that hold what excludes the other.
-fn conflicts<S: UnitSpec>(plan: &Plan<S>) -> Vec<ReloadError> {
+pub(crate) fn conflicts<S: UnitSpec>(plan: &Plan<S>) -> Vec<ReloadError> {
     let held: Vec<(&UnitId, Vec<Resource>)> = plan.iter().map(|(id, s)| (id, s.holds())).collect();
     let mut errors = Vec::new();
     for (i, (first, ours)) in held.iter().enumerate() {

@@ -1,0 +1,212 @@
+//! The configuration of a station: one TOML file and what it includes.
+//!
+//! ```toml
+//! [station]
+//! name = "ber"
+//!
+//! [probe.core]
+//! stream = { interval = "100ms", dscp = [0, 46] }
+//! [[probe.core.target]]
+//! host = "192.0.2.1"
+//! ```
+//!
+//! A table `[KIND.NAME]` is a unit. Its keys are those of the instrument's settings. Everything
+//! that is wrong is reported at once, with file, line and key.
+
+mod include;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use sonde_run::error::{FileLine, SettingsError};
+use sonde_run::toml_file::TomlText;
+use sonde_run::{flow, probe, reflect, rtt};
+
+use crate::plan::{Plan, UnitId};
+use crate::reload::conflicts;
+use crate::unit::Instrument;
+
+/// A file of a configuration.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ConfigFile {
+    /// Further files, relative to this one; `conf.d/*.toml` are all of a folder, by name.
+    pub include: Vec<String>,
+    /// The station itself: in one file only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub station: Option<StationSettings>,
+    /// STAMP senders, by name.
+    pub probe: BTreeMap<String, probe::Settings>,
+    /// STAMP reflectors, by name.
+    pub reflect: BTreeMap<String, reflect::Settings>,
+    /// Passive round-trip times, by name.
+    pub rtt: BTreeMap<String, rtt::Settings>,
+    /// Flow meters, by name.
+    pub flow: BTreeMap<String, flow::Settings>,
+}
+
+/// The station itself.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct StationSettings {
+    /// What it is called in records and alerts, up to 64 letters, digits, `-`, `_` and `.`;
+    /// absent: the host's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+/// A whole configuration that can be run.
+#[derive(Debug, Default)]
+pub struct Config {
+    /// The station itself.
+    pub station: StationSettings,
+    /// All its units.
+    pub plan: Plan<Instrument>,
+}
+
+impl Config {
+    /// Reads `path` and what it includes.
+    ///
+    /// # Errors
+    /// All that is wrong in any of them.
+    pub fn load(path: &Path) -> Result<Config, Vec<SettingsError>> {
+        Config::of(&include::read_all(path)?)
+    }
+
+    /// Of files that were read.
+    ///
+    /// # Errors
+    /// As [`Config::load`].
+    pub fn of(files: &[ReadFile]) -> Result<Config, Vec<SettingsError>> {
+        let mut merged = Merged::default();
+        files.iter().for_each(|file| merged.add(file));
+        let plan = Plan::of(merged.units.iter().map(|(id, unit)| (id.clone(), unit.0.clone())));
+        for error in conflicts(&plan) {
+            let second = &merged.units[&error.second];
+            let message = SettingsError::of(error.second.as_str(), error.to_string());
+            merged.errors.push(message.at(Some(&second.1)));
+        }
+        match merged.errors.is_empty() {
+            true => Ok(Config {
+                station: merged.station.map(|(station, _)| station).unwrap_or_default(),
+                plan,
+            }),
+            false => Err(merged.errors),
+        }
+    }
+}
+
+/// A file of a configuration, and its text for messages.
+#[derive(Clone, Debug)]
+pub struct ReadFile {
+    /// Its text.
+    pub text: TomlText,
+    /// What it says.
+    pub says: ConfigFile,
+}
+
+impl ReadFile {
+    /// Parses a text.
+    ///
+    /// # Errors
+    /// No TOML, an unknown key, a value of another type: the first of them.
+    pub fn parse(text: TomlText) -> Result<ReadFile, SettingsError> {
+        let mut says: ConfigFile = text.parse()?;
+        for (name, settings) in &mut says.probe {
+            let lines = text.lines_of(&["probe", name, "target"]);
+            for (target, line) in settings.targets.iter_mut().zip(lines) {
+                target.at = Some(FileLine { file: text.file.clone(), line });
+            }
+        }
+        Ok(ReadFile { text, says })
+    }
+
+    /// The line where the deepest of these keys stands that is there.
+    fn line_of(&self, keys: &[&str]) -> FileLine {
+        let line =
+            (1..=keys.len()).rev().find_map(|n| self.text.lines_of(&keys[..n]).first().copied());
+        FileLine { file: self.text.file.clone(), line: line.unwrap_or(1) }
+    }
+}
+
+/// What all files say together.
+#[derive(Default)]
+struct Merged {
+    station: Option<(StationSettings, FileLine)>,
+    units: BTreeMap<UnitId, (Instrument, FileLine)>,
+    errors: Vec<SettingsError>,
+}
+
+impl Merged {
+    fn add(&mut self, file: &ReadFile) {
+        let says = &file.says;
+        if let Some(station) = &says.station {
+            self.station(station, file);
+        }
+        for (name, settings) in &says.probe {
+            self.unit(file, "probe", name, Instrument::Probe(Box::new(settings.clone())));
+        }
+        for (name, settings) in &says.reflect {
+            self.unit(file, "reflect", name, Instrument::Reflect(Box::new(settings.clone())));
+        }
+        for (name, settings) in &says.rtt {
+            self.unit(file, "rtt", name, Instrument::Rtt(Box::new(settings.clone())));
+        }
+        for (name, settings) in &says.flow {
+            self.unit(file, "flow", name, Instrument::Flow(Box::new(settings.clone())));
+        }
+    }
+
+    fn station(&mut self, station: &StationSettings, file: &ReadFile) {
+        let at = file.line_of(&["station"]);
+        if let Some(name) = station.name.as_deref().filter(|name| !is_name(name)) {
+            let wrong = SettingsError::new("station.name", bad_name(name));
+            self.errors.push(wrong.at(Some(&file.line_of(&["station", "name"]))));
+        }
+        if let Some((_, first)) = &self.station {
+            let why = format!("it stands in {first} already; keep one of them");
+            self.errors.push(SettingsError::new("station", why).at(Some(&at)));
+        }
+        self.station = Some((station.clone(), at));
+    }
+
+    fn unit(&mut self, file: &ReadFile, kind: &str, name: &str, instrument: Instrument) {
+        let at = file.line_of(&[kind, name]);
+        let id = UnitId::new(&format!("{kind}.{name}"));
+        if !is_name(name) {
+            self.errors.push(SettingsError::new(id.as_str(), bad_name(name)).at(Some(&at)));
+        }
+        if let Err(error) = instrument.check() {
+            let inner = error.key.clone().unwrap_or_default();
+            let keys: Vec<&str> = [kind, name].into_iter().chain(inner.split('.')).collect();
+            let key = Some(keys.join(".").trim_end_matches('.').to_owned());
+            // One that names a line knows better where it stands.
+            let error = match error.line {
+                Some(_) => error,
+                None => error.within(&id).at(Some(&file.line_of(&keys))),
+            };
+            self.errors.push(SettingsError { key, ..error });
+        }
+        match self.units.get(&id) {
+            Some((_, first)) => {
+                let why = format!("it stands in {first} already; give one of them another name");
+                self.errors.push(SettingsError::new(id.as_str(), why).at(Some(&at)));
+            }
+            None => drop(self.units.insert(id, (instrument, at))),
+        }
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    (1..=64).contains(&name.len()) && name.chars().all(fits)
+}
+
+fn bad_name(name: &str) -> String {
+    format!("'{name}' is no name; write up to 64 letters, digits, '-', '_' and '.'")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,153 @@
+//! Configurations, right and wrong.
+
+use std::path::PathBuf;
+
+use super::*;
+
+fn parse(text: &str) -> Result<Config, Vec<SettingsError>> {
+    let text = TomlText { file: "s.toml".into(), text: text.into() };
+    Config::of(&[ReadFile::parse(text).map_err(|e| vec![e])?])
+}
+
+fn messages(errors: &[SettingsError]) -> Vec<String> {
+    errors.iter().map(SettingsError::to_string).collect()
+}
+
+const GOOD: &str = r#"
+[station]
+name = "ber"
+
+[probe.core]
+stream = { interval = "100ms", dscp = [0, 46] }
+[[probe.core.target]]
+host = "192.0.2.1"
+[[probe.core.target]]
+host = "192.0.2.2"
+name = "muc"
+
+[reflect.main]
+port = [862]
+
+[rtt.uplink]
+sources = ["eth0"]
+
+[flow.uplink]
+sources = ["eth0"]
+export = { write = ["/var/lib/sonde/uplink.ipfix"] }
+"#;
+
+#[test]
+fn a_table_is_a_unit() {
+    let config = parse(GOOD).unwrap();
+    assert_eq!(config.station.name.as_deref(), Some("ber"));
+    let names: Vec<&str> = config.plan.iter().map(|(id, _)| id.as_str()).collect();
+    assert_eq!(names, ["flow.uplink", "probe.core", "reflect.main", "rtt.uplink"]);
+    let Instrument::Probe(probe) = &**config.plan.get(&UnitId::new("probe.core")).unwrap() else {
+        panic!()
+    };
+    assert_eq!(probe.stream.interval, Some(100_000_000));
+    let lines: Vec<usize> = probe.targets.iter().map(|t| t.at.as_ref().unwrap().line).collect();
+    assert_eq!(lines, [7, 9]);
+}
+
+#[test]
+fn what_is_wrong_is_named_with_file_line_and_key() {
+    for (text, message, key) in [
+        (
+            "[probe.a]\nstream = { ttl = 0 }\n[[probe.a.target]]\nhost = 'h'",
+            "s.toml line 2: probe.a: ttl: 0 is not within 1 and 255",
+            "probe.a.stream.ttl",
+        ),
+        (
+            "[probe.a]\n[[probe.a.target]]\nhost = 'h'\n[[probe.a.target]]\nhost = 'k'\n\
+             stream = { port = 0 }",
+            "s.toml line 4: target k: port: 0 is not within 1 and 65535",
+            "probe.a.target.stream.port",
+        ),
+        (
+            "[probe.a]\nstreams = {}",
+            "s.toml line 2: unknown key 'streams' in [probe.a]; did you mean 'stream'?",
+            "probe.a.streams",
+        ),
+        ("[prob.a]", "s.toml line 1: unknown key 'prob'; did you mean 'probe'?", "prob"),
+        (
+            "[reflect.b]\n[reflect.a]\nport = [0]",
+            "s.toml line 3: reflect.a: port: name at least one, 1..65535",
+            "reflect.a.port",
+        ),
+        (
+            "[reflect.a]\n\n[reflect.b]\nport = [861, 862]",
+            "s.toml line 3: reflect.a and reflect.b both need UDP port 862; change one of them",
+            "reflect.b",
+        ),
+        (
+            "[station]\nname = 'a b'",
+            "s.toml line 2: station.name: 'a b' is no name; write up to 64 letters, digits, '-', \
+             '_' and '.'",
+            "station.name",
+        ),
+        (
+            "[flow.a]\nsources = ['-']",
+            "s.toml line 2: flow.a: sources: a station has no standard input; name a file",
+            "flow.a.sources",
+        ),
+    ] {
+        let errors = parse(text).unwrap_err();
+        assert_eq!(messages(&errors).first().map(String::as_str), Some(message), "{text}");
+        assert_eq!(errors[0].key.as_deref(), Some(key), "{text}");
+    }
+}
+
+#[test]
+fn all_that_is_wrong_is_said_at_once() {
+    let errors = parse("[reflect.a]\nport = [0]\n[rtt.b]\n[station]\nname = ''").unwrap_err();
+    assert_eq!(errors.len(), 3, "{:?}", messages(&errors));
+}
+
+/// A folder of its own, removed at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("sonde-config-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(path.join("conf.d")).unwrap();
+        Folder(path)
+    }
+
+    fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.0.join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn included_files_count_as_one_configuration() {
+    let folder = Folder::new("include");
+    let first = folder.write("s.toml", "include = ['conf.d/*.toml', 'more.toml']\n[reflect.a]");
+    folder.write("conf.d/b.toml", "include = ['../s.toml']\n[reflect.b]\nport = [863]");
+    folder.write("conf.d/c.toml", "[rtt.c]\nsources = ['eth0']");
+    folder.write("conf.d/c.txt", "no TOML");
+    folder.write("more.toml", "[reflect.d]\nport = [864]");
+    let config = Config::load(&first).unwrap();
+    let names: Vec<&str> = config.plan.iter().map(|(id, _)| id.as_str()).collect();
+    assert_eq!(names, ["reflect.a", "reflect.b", "reflect.d", "rtt.c"]);
+    folder.write("more.toml", "[reflect.a]");
+    let errors = messages(&Config::load(&first).unwrap_err());
+    let [error] = errors.as_slice() else { panic!("{errors:?}") };
+    assert!(error.contains("more.toml line 1: reflect.a: it stands in "), "{error}");
+    assert!(error.ends_with("s.toml line 2 already; give one of them another name"), "{error}");
+    std::fs::remove_file(folder.0.join("more.toml")).unwrap();
+    let errors = messages(&Config::load(&first).unwrap_err());
+    let [error] = errors.as_slice() else { panic!("{errors:?}") };
+    assert!(
+        error.contains("s.toml line 1: ") && error.contains("more.toml: cannot be read"),
+        "{error}"
+    );
+}

@@ -1,0 +1,155 @@
+//! What a unit can be: an instrument and its settings.
+
+use std::path::PathBuf;
+
+use sonde_run::change::Change;
+use sonde_run::engine::{Engine, EngineSettings};
+use sonde_run::error::SettingsError;
+use sonde_run::flow::settings::InputEngine;
+use sonde_run::rtt::Hook;
+use sonde_run::{flow, probe, reflect, rtt};
+
+use crate::plan::{Resource, UnitSpec};
+
+/// An instrument of the station, with its settings.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Instrument {
+    /// A STAMP sender.
+    Probe(Box<probe::Settings>),
+    /// A STAMP reflector.
+    Reflect(Box<reflect::Settings>),
+    /// Round-trip times of other people's traffic.
+    Rtt(Box<rtt::Settings>),
+    /// Flow metering.
+    Flow(Box<flow::Settings>),
+}
+
+impl Instrument {
+    /// What the kind is called in the configuration.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Instrument::Probe(_) => "probe",
+            Instrument::Reflect(_) => "reflect",
+            Instrument::Rtt(_) => "rtt",
+            Instrument::Flow(_) => "flow",
+        }
+    }
+
+    /// Whether the settings can be.
+    ///
+    /// # Errors
+    /// The first that cannot, with its key within the unit.
+    pub fn check(&self) -> Result<(), SettingsError> {
+        match self {
+            Instrument::Probe(settings) => settings.check(),
+            Instrument::Reflect(settings) => settings.check(),
+            Instrument::Rtt(settings) => {
+                settings.check()?;
+                no_standard_input(&settings.sources)
+            }
+            Instrument::Flow(settings) => {
+                settings.check()?;
+                no_standard_input(&settings.sources)?;
+                no_standard_stream("export.write", &settings.export.write)?;
+                no_standard_stream("export.jsonl", &settings.export.jsonl)
+            }
+        }
+    }
+}
+
+impl UnitSpec for Instrument {
+    fn change(&self, new: &Instrument) -> Change {
+        use Instrument::{Flow, Probe, Reflect, Rtt};
+        match (self, new) {
+            (Probe(old), Probe(new)) => old.change(new),
+            (Reflect(old), Reflect(new)) => old.change(new),
+            (Rtt(old), Rtt(new)) => old.change(new),
+            (Flow(old), Flow(new)) => old.change(new),
+            _ => Change::Restart(format!("it is a {} instead of a {}", new.kind(), self.kind())),
+        }
+    }
+
+    fn holds(&self) -> Vec<Resource> {
+        match self {
+            Instrument::Probe(settings) => xdp_hook(&settings.engine).into_iter().collect(),
+            Instrument::Reflect(settings) => reflector_holds(settings),
+            Instrument::Rtt(settings) if settings.hook == Some(Hook::Xdp) => {
+                settings.sources.iter().cloned().map(Resource::XdpHook).collect()
+            }
+            Instrument::Rtt(_) => Vec::new(),
+            Instrument::Flow(settings) => flow_holds(settings),
+        }
+    }
+}
+
+/// The hook that AF_XDP takes, where the interface is known before the route is asked for.
+fn xdp_hook(engine: &EngineSettings) -> Option<Resource> {
+    let iface = engine.iface.clone().filter(|_| engine.engine == Engine::AfXdp)?;
+    Some(Resource::XdpHook(iface))
+}
+
+fn reflector_holds(settings: &reflect::Settings) -> Vec<Resource> {
+    let addresses = match settings.bind.as_slice() {
+        [] => vec![None],
+        all => all.iter().map(|bind| Some(bind.address)).collect(),
+    };
+    let mut holds: Vec<Resource> = addresses
+        .into_iter()
+        .flat_map(|address| {
+            settings.port.iter().map(move |&port| Resource::UdpPort { address, port })
+        })
+        .collect();
+    let kernel = settings.kernel.then(|| settings.engine.iface.clone()).flatten();
+    holds.extend(kernel.map(Resource::XdpHook));
+    holds.extend(xdp_hook(&settings.engine));
+    holds
+}
+
+fn flow_holds(settings: &flow::Settings) -> Vec<Resource> {
+    let takes = matches!(settings.input.engine, Some(InputEngine::Header | InputEngine::AfXdp));
+    let hooks = settings.sources.iter().filter(|_| takes).cloned().map(Resource::XdpHook);
+    let files = settings.export.write.iter().chain(&settings.export.jsonl).cloned();
+    hooks.chain(files.map(Resource::File)).collect()
+}
+
+fn no_standard_input(sources: &[String]) -> Result<(), SettingsError> {
+    match sources.iter().any(|source| source == "-") {
+        true => Err(SettingsError::new("sources", "a station has no standard input; name a file")),
+        false => Ok(()),
+    }
+}
+
+/// A station has no standard output to give away.
+fn no_standard_stream<'a>(
+    key: &str,
+    paths: impl IntoIterator<Item = &'a PathBuf>,
+) -> Result<(), SettingsError> {
+    match paths.into_iter().any(|path| path.as_os_str() == "-") {
+        true => Err(SettingsError::new(key, "a station has no standard output; name a file")),
+        false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reflector_holds_its_ports_and_that_of_the_kernel_a_hook() {
+        let settings = reflect::Settings { port: vec![862, 863], ..reflect::Settings::default() };
+        let port = |port| Resource::UdpPort { address: None, port };
+        let of = |settings| Instrument::Reflect(Box::new(settings)).holds();
+        assert_eq!(of(settings.clone()), [port(862), port(863)]);
+        let engine = EngineSettings { iface: Some("eth0".into()), ..EngineSettings::default() };
+        let kernel = reflect::Settings { port: vec![862], kernel: true, engine, ..settings };
+        assert_eq!(of(kernel), [port(862), Resource::XdpHook("eth0".into())]);
+    }
+
+    #[test]
+    fn another_instrument_of_the_same_name_begins_anew() {
+        let rtt = Instrument::Rtt(Box::default());
+        let why = "it is a rtt instead of a flow".to_owned();
+        assert_eq!(Instrument::Flow(Box::default()).change(&rtt), Change::Restart(why));
+        assert_eq!(rtt.change(&rtt), Change::Same);
+    }
+}
