@@ -20,7 +20,7 @@ may_use() {
     bpf | meter) echo wire results ;;
     lab) echo results sys ;;
     run) echo wire results sys bpf port meter ;;
-    station) echo wire results run ;;
+    station) echo wire results sys run ;;
     testbed) echo wire results sys bpf port meter lab report run server ;;
     cli) echo wire results sys lab report run testbed ;;
     perf) echo wire results sys bpf port meter lab report run testbed server ;;
@@ -103,7 +103,12 @@ only 'read its arguments or environment, or end the process' \
 only 'look at the terminal' 'is_terminal|isatty|terminal_size|TIOCGWINSZ|tracing_subscriber' cli
 only 'catch a signal' 'sigaction|sigwait|signalfd|sigmask|libc::signal|signal_hook|SIGINT|SIGTERM|SIGHUP' cli bpf
 only 'be asynchronous' '(^|[^_[:alnum:]])async (fn|move|\{)|\.await([^[:alnum:]_]|$)' server
-only 'do input or output' '(^|[^_[:alnum:]])fs::|std::process::|std::io::(stdin|stdout|stderr)|(TcpStream|TcpListener|UdpSocket)' sys bpf port lab run testbed server cli
+only 'do input or output' '(^|[^_[:alnum:]])fs::|std::process::|std::io::(stdin|stdout|stderr)|(TcpStream|TcpListener|UdpSocket)' sys bpf port lab run station testbed server cli
 only 'read a clock' '(Instant|SystemTime)::now|clock_gettime' sys bpf port lab run testbed server cli
+
+found=$(code crates/station/src | grep -v '^crates/station/src/runner.rs:' |
+    grep -E '(steady|tai)_now|thread::(spawn|Builder)' || true)
+[ -z "$found" ] || fail "station reads clocks and starts threads in runner.rs alone:
+$found"
 
 exit $failed

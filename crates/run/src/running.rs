@@ -72,7 +72,13 @@ struct Asked {
     urgent: AtomicBool,
     lock: Mutex<()>,
     changed: Condvar,
+    looks: Looks,
 }
+
+/// In a cache line of its own, for loops read the flag beside it.
+#[derive(Default)]
+#[repr(align(128))]
+struct Looks(AtomicU64);
 
 impl Stop {
     /// Asks for an end in order.
@@ -94,7 +100,14 @@ impl Stop {
 
     /// Whether an end was asked for.
     pub fn is_asked(&self) -> bool {
+        self.0.looks.0.fetch_add(1, Ordering::Relaxed);
         self.0.any.load(Ordering::Relaxed)
+    }
+
+    /// How often it was asked by [`Stop::is_asked`] or [`Stop::wait`] whether to end: who works
+    /// looks again and again, and a count that stands still is a loop that no longer turns.
+    pub fn looks(&self) -> u64 {
+        self.0.looks.0.load(Ordering::Relaxed)
     }
 
     /// Set once an end was asked for: for loops that look at it often. To be read only.

@@ -2,12 +2,16 @@
 //!
 //! What decides is pure, and time is an argument of it: [`reload`] says what a changed
 //! configuration takes, [`supervise`] what follows when a unit starts, stalls or fails.
+//! [`runner`] does it. What units measure goes to the [`hub`].
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 pub mod backoff;
 pub mod config;
+pub mod hub;
+mod life;
 pub mod plan;
 pub mod reload;
+pub mod runner;
 pub mod supervise;
 pub mod unit;

@@ -6,6 +6,7 @@
 //! which a unit that had begun measures nothing becomes one [`Gap`].
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -90,6 +91,34 @@ pub enum Notice {
     Stuck(UnitId),
     /// It has worked for [`SETTLED`] since it failed.
     Recovered(UnitId),
+}
+
+impl Notice {
+    /// Of which unit.
+    pub fn unit(&self) -> &UnitId {
+        match self {
+            Notice::Failed(unit, _)
+            | Notice::Refused(unit, _)
+            | Notice::Stuck(unit)
+            | Notice::Recovered(unit) => unit,
+        }
+    }
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Notice::Failed(unit, why) => write!(f, "{unit} failed, and is tried again: {why}"),
+            Notice::Refused(unit, why) => write!(f, "{unit} waits for other settings: {why}"),
+            Notice::Stuck(unit) => {
+                write!(
+                    f,
+                    "{unit} neither works nor ends; restart the station to free what it holds"
+                )
+            }
+            Notice::Recovered(unit) => write!(f, "{unit} works again"),
+        }
+    }
 }
 
 /// What a unit does now.

@@ -84,6 +84,11 @@ impl<R> Fanout<R> {
         receiver
     }
 
+    /// Hands a record to every reader that has room.
+    pub fn hand(&self, record: &Arc<R>) {
+        self.lock().hand(record);
+    }
+
     /// What each reader was given that is still there, or was at the end.
     pub fn counts(&self) -> Vec<SubscriberCounts> {
         let counts = |s: &Subscriber<R>| SubscriberCounts {

@@ -1,0 +1,145 @@
+//! One life of a unit: its instrument is started, followed and joined on a thread of its own.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender};
+use std::time::Duration;
+
+use sonde_run::error::RunError;
+use sonde_run::running::{Context, Ended, Invocation, Next, Running, Stop};
+use sonde_run::{flow, probe, reflect, rtt};
+
+use crate::hub::{Hub, Report, Said};
+use crate::supervise::{Exit, Happened, Instance};
+use crate::unit::Instrument;
+
+/// What a life is given.
+pub(crate) struct Life {
+    /// Whose it is.
+    pub instance: Instance,
+    /// Asks it to end.
+    pub stop: Stop,
+    /// Where it tells what happens to it.
+    pub inbox: Sender<(Instance, Happened)>,
+    /// Where its records go.
+    pub hub: Hub,
+    /// How the program was started.
+    pub invocation: Invocation,
+}
+
+impl Life {
+    /// Runs the instrument until its end, and tells of that, also after a panic. `orders`:
+    /// settings to go over to while it runs.
+    pub fn run(self, instrument: &Instrument, orders: &Receiver<Arc<Instrument>>) {
+        let mut last = LastWords { life: &self, exit: None };
+        last.exit = Some(match self.follow(instrument, orders) {
+            Ok(()) => Exit::Done,
+            Err(RunError::Settings(error)) => Exit::Refused(error.to_string()),
+            Err(error) => Exit::Failed(error.to_string()),
+        });
+    }
+
+    fn follow(
+        &self,
+        instrument: &Instrument,
+        orders: &Receiver<Arc<Instrument>>,
+    ) -> Result<(), RunError> {
+        let context = Context {
+            stop: self.stop.clone(),
+            invocation: self.invocation.clone(),
+            ..Context::default()
+        };
+        match instrument {
+            Instrument::Probe(settings) => {
+                let (about, running) = probe::start((**settings).clone(), &context)?;
+                self.began(Said::Probe(Box::new(about)));
+                self.read(running, orders, Said::ProbeEvent, |control, new| match new {
+                    Instrument::Probe(new) => control.reload((**new).clone()).map(drop),
+                    _ => Ok(()),
+                })
+            }
+            Instrument::Reflect(settings) => {
+                let (about, running) = reflect::start((**settings).clone(), &context)?;
+                self.began(Said::Reflector(about));
+                self.read(running, orders, Said::Reflected, |(), _| Ok(()))
+            }
+            Instrument::Rtt(settings) => {
+                let (about, running) = rtt::start((**settings).clone(), &context)?;
+                self.began(Said::Rtt(Box::new(about)));
+                self.read(running, orders, Said::RttEvents, |_, _| Ok(()))
+            }
+            Instrument::Flow(settings) => {
+                let settings = flow::Settings { records: true, ..(**settings).clone() };
+                let running = flow::start(settings, &context)?;
+                self.began(Said::Flow);
+                self.read(running, orders, Said::Flows, |_, _| Ok(()))
+            }
+        }
+    }
+
+    fn began(&self, said: Said) {
+        self.say(said);
+        self.tell(Happened::Started);
+    }
+
+    /// Hands records on until the instrument's end, and gives it what it is to go over to.
+    fn read<R, S, C: Sync>(
+        &self,
+        running: Running<R, S, C>,
+        orders: &Receiver<Arc<Instrument>>,
+        as_said: impl Fn(R) -> Said,
+        adjust: impl Fn(&C, &Instrument) -> Result<(), RunError> + Sync,
+    ) -> Result<(), RunError> {
+        let mut lost = 0;
+        std::thread::scope(|scope| {
+            loop {
+                match running.records.next(PATIENCE) {
+                    Next::Record(record) => self.say(as_said(record)),
+                    Next::Nothing => {}
+                    Next::End => break,
+                }
+                let lost_now = running.records.lost();
+                if lost_now > lost {
+                    self.say(Said::Lost(lost_now - lost));
+                    lost = lost_now;
+                }
+                if let Ok(new) = orders.try_recv() {
+                    let (control, adjust) = (&running.control, &adjust);
+                    // Names may be looked up for seconds. Records do not wait for it.
+                    scope.spawn(move || {
+                        if let Err(error) = adjust(control, &new) {
+                            self.tell(Happened::NotAdjusted(error.to_string()));
+                        }
+                    });
+                }
+            }
+        });
+        let Ended { counters, health, caveats, failure } = running.join();
+        self.say(Said::Ended { counters, health, caveats });
+        failure.map_or(Ok(()), Err)
+    }
+
+    fn say(&self, said: Said) {
+        self.hub.hand(&Arc::new(Report { unit: self.instance.unit.clone(), said }));
+    }
+
+    fn tell(&self, happened: Happened) {
+        // The station's own thread may have gone: then nobody is interested.
+        let _ = self.inbox.send((self.instance.clone(), happened));
+    }
+}
+
+/// Tells of a life's end, however it comes.
+struct LastWords<'a> {
+    life: &'a Life,
+    exit: Option<Exit>,
+}
+
+impl Drop for LastWords<'_> {
+    fn drop(&mut self) {
+        let panicked = || Exit::Failed("its thread panicked; the message above says where".into());
+        self.life.tell(Happened::Exited(self.exit.take().unwrap_or_else(panicked)));
+    }
+}
+
+/// For a record, before orders are looked at.
+const PATIENCE: Duration = Duration::from_millis(50);

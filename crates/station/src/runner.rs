@@ -1,0 +1,245 @@
+//! Does what the supervisor decides. Here alone are threads started and clocks read.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use sonde_run::error::RunError;
+use sonde_run::running::{Invocation, Latest, Stop};
+use sonde_sys::clock::steady_now;
+use sonde_wire::time::Time;
+
+use crate::config::Config;
+use crate::hub::{Hub, Report, Said};
+use crate::life::Life;
+use crate::plan::{Plan, UnitId};
+use crate::reload::{ReloadError, Step};
+use crate::supervise::{Action, Happened, Instance, PATIENCE, Supervisor, UnitState};
+use crate::unit::Instrument;
+
+/// A station at work.
+pub struct Station {
+    /// Where records of all units are subscribed to.
+    pub hub: Hub,
+    /// What each unit does.
+    pub states: Latest<BTreeMap<UnitId, UnitState>>,
+    orders: Sender<Order>,
+    thread: JoinHandle<Vec<UnitId>>,
+}
+
+struct Order {
+    plan: Plan<Instrument>,
+    done: SyncSender<Result<Vec<Step>, Vec<ReloadError>>>,
+}
+
+/// Runs the units of `config` until `stop` is asked for. Who is to get their first records
+/// subscribes to `hub` before.
+///
+/// # Errors
+/// No thread to be had.
+pub fn start(
+    config: Config,
+    hub: Hub,
+    stop: Stop,
+    invocation: Invocation,
+) -> Result<Station, RunError> {
+    let (orders, given) = channel();
+    let (inbox, happens) = channel();
+    let states = Latest::new(BTreeMap::new());
+    let runner = Runner {
+        supervisor: Supervisor::new(steady_now().as_nanos() as u64),
+        lives: BTreeMap::new(),
+        inbox,
+        hub: hub.clone(),
+        stop,
+        states: states.clone(),
+        invocation,
+        hurried: false,
+    };
+    let work = move || runner.run(config.plan, &given, &happens);
+    let thread = spawn("sonde-station".into(), work)?;
+    Ok(Station { hub, states, orders, thread })
+}
+
+impl Station {
+    /// Goes over to another configuration; what stays the same runs on. Waits until it is
+    /// begun, not until all units have ended or started.
+    ///
+    /// # Errors
+    /// Units that cannot run side by side: all goes on as it was.
+    pub fn reload(&self, config: Config) -> Result<Vec<Step>, Vec<ReloadError>> {
+        let (done, waits) = sync_channel(1);
+        let sent = self.orders.send(Order { plan: config.plan, done });
+        // A station that ends takes no orders.
+        sent.ok().and_then(|()| waits.recv().ok()).unwrap_or(Ok(Vec::new()))
+    }
+
+    /// Waits for its end; the units that did not end in time.
+    pub fn join(self) -> Vec<UnitId> {
+        self.thread.join().unwrap_or_default()
+    }
+}
+
+/// The station's own thread.
+struct Runner {
+    supervisor: Supervisor<Instrument>,
+    lives: BTreeMap<Instance, Handle>,
+    inbox: Sender<(Instance, Happened)>,
+    hub: Hub,
+    stop: Stop,
+    states: Latest<BTreeMap<UnitId, UnitState>>,
+    invocation: Invocation,
+    hurried: bool,
+}
+
+/// A unit that lives, from outside.
+struct Handle {
+    stop: Stop,
+    orders: Sender<Arc<Instrument>>,
+    /// `None`: there was no thread to be had.
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Runner {
+    fn run(
+        mut self,
+        plan: Plan<Instrument>,
+        orders: &Receiver<Order>,
+        happens: &Receiver<(Instance, Happened)>,
+    ) -> Vec<UnitId> {
+        // The configuration was checked.
+        let _ = self.reload(plan);
+        let mut ends: Option<Time> = None;
+        loop {
+            let now = steady_now();
+            let due = self.supervisor.poll_timeout().map_or(TURN, |due| until(now, due).min(TURN));
+            match happens.recv_timeout(due) {
+                Ok((instance, happened)) => self.happened(&instance, happened),
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
+            }
+            if ends.is_none() {
+                while let Ok(Order { plan, done }) = orders.try_recv() {
+                    // Whoever asked may have gone.
+                    let _ = done.send(self.reload(plan));
+                }
+            }
+            self.turn();
+            let now = steady_now();
+            if self.stop.is_asked() && ends.is_none() {
+                ends = Some(now + 2 * PATIENCE.as_nanos() as i64);
+                let _ = self.reload(Plan::default());
+            }
+            let Some(last) = ends else { continue };
+            if self.stop.is_urgent() && !std::mem::replace(&mut self.hurried, true) {
+                self.lives.values().for_each(|life| life.stop.hurry());
+            }
+            if self.lives.is_empty() || now >= last {
+                return self.lives.into_keys().map(|instance| instance.unit).collect();
+            }
+        }
+    }
+
+    fn reload(&mut self, plan: Plan<Instrument>) -> Result<Vec<Step>, Vec<ReloadError>> {
+        let mut actions = Vec::new();
+        let steps = self.supervisor.reload(steady_now(), plan, &mut actions)?;
+        self.perform(actions);
+        Ok(steps)
+    }
+
+    fn happened(&mut self, instance: &Instance, happened: Happened) {
+        if let Happened::Exited(exit) = &happened {
+            tracing::debug!("{} ended: {exit:?}", instance.unit);
+            let thread = self.lives.remove(instance).and_then(|life| life.thread);
+            // It was told as the last thing that the thread did.
+            thread.map(JoinHandle::join);
+        }
+        let mut actions = Vec::new();
+        self.supervisor.handle(steady_now(), instance, happened, &mut actions);
+        self.perform(actions);
+    }
+
+    /// Looks at every life, and does what is due.
+    fn turn(&mut self) {
+        let mut actions = Vec::new();
+        for (instance, life) in &self.lives {
+            let progress = Happened::Progress(life.stop.looks());
+            self.supervisor.handle(steady_now(), instance, progress, &mut actions);
+        }
+        self.supervisor.handle_timeout(steady_now(), &mut actions);
+        self.perform(actions);
+        let states = self.supervisor.states().map(|(id, state)| (id.clone(), state)).collect();
+        self.states.update(|all| *all = states);
+    }
+
+    fn perform(&mut self, actions: Vec<Action<Instrument>>) {
+        for action in actions {
+            match action {
+                Action::Start(instance, spec) => self.start(instance, spec),
+                Action::Adjust(instance, spec) => {
+                    if let Some(life) = self.lives.get(&instance) {
+                        // It may have ended meanwhile: then it starts with them.
+                        let _ = life.orders.send(spec);
+                    }
+                }
+                Action::Stop(instance) => {
+                    self.lives.get(&instance).iter().for_each(|life| life.stop.ask());
+                }
+                Action::Hurry(instance) => {
+                    self.lives.get(&instance).iter().for_each(|life| life.stop.hurry());
+                }
+                Action::RecordGap(gap) => {
+                    tracing::warn!(
+                        "{} measured nothing for {:.1} s: {}",
+                        gap.unit,
+                        (gap.to - gap.from) as f64 / 1e9,
+                        gap.why
+                    );
+                    self.say(gap.unit.clone(), Said::Gap(gap));
+                }
+                Action::Raise(notice) => {
+                    tracing::warn!("{notice}");
+                    self.say(notice.unit().clone(), Said::Notice(notice));
+                }
+            }
+        }
+    }
+
+    fn start(&mut self, instance: Instance, spec: Arc<Instrument>) {
+        let stop = Stop::default();
+        let (orders, given) = channel();
+        let life = Life {
+            instance: instance.clone(),
+            stop: stop.clone(),
+            inbox: self.inbox.clone(),
+            hub: self.hub.clone(),
+            invocation: self.invocation.clone(),
+        };
+        let thread = spawn(format!("sonde-{}", instance.unit), move || life.run(&spec, &given));
+        if let Err(error) = &thread {
+            let exit = Happened::Exited(crate::supervise::Exit::Failed(error.to_string()));
+            let _ = self.inbox.send((instance.clone(), exit));
+        }
+        self.lives.insert(instance, Handle { stop, orders, thread: thread.ok() });
+    }
+
+    fn say(&self, unit: UnitId, said: Said) {
+        self.hub.hand(&Arc::new(Report { unit, said }));
+    }
+}
+
+fn spawn<T: Send + 'static>(
+    name: String,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>, RunError> {
+    let why = |e| anyhow::anyhow!("cannot start a thread ({e}); 'ulimit -u' bounds them");
+    std::thread::Builder::new().name(name).spawn(work).map_err(|e| RunError::Host(why(e)))
+}
+
+fn until(now: Time, due: Time) -> Duration {
+    Duration::from_nanos(u64::try_from(due - now).unwrap_or(0))
+}
+
+/// Between two looks at all units, at most.
+const TURN: Duration = Duration::from_millis(100);

@@ -1,0 +1,205 @@
+//! Two stations on real packets: one answers, one measures.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sonde_lab::{Host, LinkOptions, Topology};
+use sonde_run::probe::{Collected, Event};
+use sonde_run::running::{Invocation, Next, RecordReceiver, Stop};
+use sonde_run::toml_file::TomlText;
+use sonde_station::config::{Config, ReadFile};
+use sonde_station::hub::{Hub, Report, Said};
+use sonde_station::plan::UnitId;
+use sonde_station::reload::Step;
+use sonde_station::runner::{self, Station};
+use sonde_station::supervise::{Notice, UnitState};
+
+const ANSWERS: &str = r#"
+[reflect.main]
+engine = { iface = "eth0" }
+kernel = true
+"#;
+
+/// `absent` is an interface that is not there at first.
+const MEASURES: &str = r#"
+[probe.core]
+stream = { interval = "2ms" }
+run = { record_interval = "100ms", timeout = "500ms" }
+[[probe.core.target]]
+host = "10.1.0.2"
+
+[rtt.uplink]
+sources = ["eth0"]
+interval = "100ms"
+
+[flow.absent]
+sources = ["absent"]
+metering = { flows = 1024, idle = "1s" }
+"#;
+
+#[test]
+fn a_station_runs_reloads_and_restarts_units_and_leaves_nothing() {
+    if sonde_lab::skip("a_station_runs_reloads_and_restarts_units_and_leaves_nothing") {
+        return;
+    }
+    let net = Topology::pair("station", &LinkOptions::default()).unwrap();
+    let (answering, answers) = begin(&net.reflector, ANSWERS);
+    wait_for(&answers, |report| matches!(report.said, Said::Reflector(_)));
+    let (station, records) = begin(&net.probe, MEASURES);
+
+    // The unit without an interface fails beside the others, which measure.
+    let mut seen = Seen::default();
+    let failed = Notice::Failed(UnitId::new("flow.absent"), String::new());
+    seen.read(&records, |seen| {
+        seen.notices.iter().any(|n| same_kind(n, &failed))
+            && seen.received(0) > 50
+            && seen.round_trips > 0
+    });
+    assert_eq!(station.states.get()[&UnitId::new("probe.core")], UnitState::Running);
+
+    // Another target is added, and the rest is not touched.
+    let more = format!("{MEASURES}\n[[probe.core.target]]\nhost = '10.2.0.1'\n");
+    let steps = station.reload(parse(&more)).unwrap();
+    let names: Vec<String> = steps.iter().map(|step| format!("{step:?}")).collect();
+    let adjusts = |step: &Step| match step {
+        Step::Adjust { unit, added, ended } => {
+            unit.as_str() == "probe.core" && *added == ["10.2.0.1"] && ended.is_empty()
+        }
+        Step::Keep(_) => true,
+        Step::Stop { .. } | Step::Start(_) => false,
+    };
+    assert!(steps.len() == 3 && steps.iter().all(adjusts), "{names:?}");
+    seen.read(&records, |seen| seen.received(1) > 50);
+
+    // The interface comes, and so do its flows.
+    net.probe.run(&["ip", "link", "add", "absent", "type", "veth", "peer", "far"]).unwrap();
+    net.probe.run(&["ip", "link", "set", "absent", "up"]).unwrap();
+    seen.read(&records, |seen| seen.begun.contains_key("flow.absent") && !seen.gaps.is_empty());
+    assert_eq!(seen.gaps, ["flow.absent"]);
+
+    station.stop_and_join(&mut seen, &records);
+    answering.stop_and_join(&mut Seen::default(), &answers);
+    let run = seen.probe.unwrap();
+    for (stream, total) in run.totals().iter().enumerate() {
+        let counters = &total.counters;
+        assert_eq!(counters.sent, counters.received, "stream {stream}: {counters:?}");
+    }
+    assert_eq!(seen.lost, 0);
+    let mine = |name: &String| name.starts_with("sonde-");
+    assert_eq!(threads().into_iter().filter(mine).collect::<Vec<_>>(), Vec::<String>::new());
+}
+
+/// A station and what asks it to end.
+struct Running {
+    station: Station,
+    stop: Stop,
+}
+
+impl std::ops::Deref for Running {
+    type Target = Station;
+
+    fn deref(&self) -> &Station {
+        &self.station
+    }
+}
+
+impl Running {
+    fn stop_and_join(self, seen: &mut Seen, records: &RecordReceiver<Arc<Report>>) {
+        self.stop.ask();
+        let left = self.station.join();
+        assert_eq!(left, Vec::new());
+        while let Some(report) = records.next_now() {
+            seen.take(&report);
+        }
+    }
+}
+
+fn begin(host: &Host, text: &str) -> (Running, RecordReceiver<Arc<Report>>) {
+    let hub = Hub::new(Report::records);
+    let records = hub.subscribe("test", 1 << 16);
+    let stop = Stop::default();
+    let (asked, config) = (stop.clone(), parse(text));
+    let station = host
+        .inside(move || runner::start(config, hub, asked, Invocation::default()))
+        .unwrap()
+        .unwrap();
+    (Running { station, stop }, records)
+}
+
+fn parse(text: &str) -> Config {
+    let text = TomlText { file: "station.toml".into(), text: text.into() };
+    Config::of(&[ReadFile::parse(text).unwrap()]).unwrap()
+}
+
+fn wait_for(records: &RecordReceiver<Arc<Report>>, enough: impl Fn(&Report) -> bool) {
+    loop {
+        match records.next(Duration::from_secs(60)) {
+            Next::Record(report) if enough(&report) => return,
+            Next::Record(_) => {}
+            Next::Nothing | Next::End => panic!("what was waited for did not come"),
+        }
+    }
+}
+
+/// What came of a station.
+#[derive(Default)]
+struct Seen {
+    probe: Option<Collected>,
+    begun: BTreeMap<String, u32>,
+    round_trips: usize,
+    gaps: Vec<String>,
+    notices: Vec<Notice>,
+    lost: u64,
+}
+
+impl Seen {
+    fn read(&mut self, records: &RecordReceiver<Arc<Report>>, enough: impl Fn(&Seen) -> bool) {
+        while !enough(self) {
+            match records.next(Duration::from_secs(60)) {
+                Next::Record(report) => self.take(&report),
+                Next::Nothing | Next::End => panic!("what was waited for did not come"),
+            }
+        }
+    }
+
+    fn take(&mut self, report: &Report) {
+        let begun = |seen: &mut Seen| *seen.begun.entry(report.unit.to_string()).or_default() += 1;
+        match &report.said {
+            Said::Probe(about) => {
+                begun(self);
+                self.probe = Some(Collected::new((**about).clone()));
+            }
+            Said::ProbeEvent(event) => self.add(event),
+            Said::Flow => begun(self),
+            Said::RttEvents(events) => self.round_trips += events.len(),
+            Said::Lost(n) => self.lost += n,
+            Said::Gap(gap) => self.gaps.push(gap.unit.to_string()),
+            Said::Notice(notice) => self.notices.push(notice.clone()),
+            _ => {}
+        }
+    }
+
+    fn add(&mut self, event: &Event) {
+        self.probe.as_mut().unwrap().add(event);
+    }
+
+    fn received(&self, stream: usize) -> u64 {
+        let total = self.probe.as_ref().and_then(|probe| probe.totals().get(stream));
+        total.map_or(0, |total| total.counters.received)
+    }
+}
+
+fn same_kind(one: &Notice, two: &Notice) -> bool {
+    std::mem::discriminant(one) == std::mem::discriminant(two) && one.unit() == two.unit()
+}
+
+/// Names of this process's threads.
+fn threads() -> Vec<String> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let name = |task: std::io::Result<std::fs::DirEntry>| {
+        let name = std::fs::read_to_string(task.ok()?.path().join("comm")).ok()?;
+        Some(name.trim().to_owned())
+    };
+    tasks.filter_map(name).collect()
+}
