@@ -22,7 +22,7 @@ may_use() {
     run) echo wire results sys bpf port meter ;;
     station) echo wire results sys run ;;
     testbed) echo wire results sys bpf port meter lab report run server ;;
-    cli) echo wire results sys lab report run testbed ;;
+    cli) echo wire results sys lab report run testbed station ;;
     perf) echo wire results sys bpf port meter lab report run testbed server ;;
     *) return 1 ;;
     esac

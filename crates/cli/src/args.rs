@@ -34,6 +34,10 @@ pub struct Cli {
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
+    /// Run a station: any mix of instruments without end, by a configuration file
+    Run(crate::station::RunArgs),
+    /// Look whether a station's configuration can be run
+    CheckConfig(crate::station::CheckConfigArgs),
     /// Send STAMP probes and measure delay, loss and jitter
     Probe(Box<ProbeArgs>),
     /// Answer STAMP and TWAMP-Light probes

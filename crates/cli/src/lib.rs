@@ -28,4 +28,5 @@ pub mod report;
 pub mod rtt;
 pub mod schema;
 pub mod signals;
+pub mod station;
 pub mod traffic;

@@ -20,14 +20,38 @@ use crate::console::{self, InterruptibleStdout};
 pub fn stop() -> Result<Stop> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let hang_up = (!is_ignored(&status, SIGHUP)).then_some(SIGHUP);
-    let wanted = [SIGINT, SIGTERM].into_iter().chain(hang_up);
-    let mut signals = Signals::new(wanted).context("cannot catch signals")?;
+    catch([SIGINT, SIGTERM].into_iter().chain(hang_up), |_| false)
+}
+
+/// The same for a daemon: a hang-up asks it to read its configuration again, by `reload`.
+///
+/// # Errors
+/// As [`stop`].
+pub fn daemon_stop(reload: impl Fn() + Send + 'static) -> Result<Stop> {
+    catch([SIGINT, SIGTERM, SIGHUP].into_iter(), move |signal| {
+        if signal == SIGHUP {
+            reload();
+        }
+        signal == SIGHUP
+    })
+}
+
+/// `other`: whether a signal means something else than the end.
+fn catch(
+    signals: impl Iterator<Item = i32>,
+    other: impl Fn(i32) -> bool + Send + 'static,
+) -> Result<Stop> {
+    let mut signals = Signals::new(signals).context("cannot catch signals")?;
     let stop = Stop::default();
     console::wait_until(&stop);
     let asked = stop.clone();
     std::thread::Builder::new().name("sonde-signals".into()).spawn(move || {
-        for (before, _) in signals.forever().enumerate() {
-            if before == 0 { asked.ask() } else { asked.hurry() }
+        for signal in signals.forever() {
+            match () {
+                () if other(signal) => {}
+                () if asked.is_asked() => asked.hurry(),
+                () => asked.ask(),
+            }
         }
     })?;
     Ok(stop)

@@ -151,3 +151,17 @@ fn included_files_count_as_one_configuration() {
         "{error}"
     );
 }
+
+#[test]
+fn every_example_can_be_run() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/station");
+    let mut found = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let config = Config::load(&path);
+        let config = config.unwrap_or_else(|errors| panic!("{:?}", messages(&errors)));
+        assert!(config.station.name.is_some() && config.plan.iter().count() > 0, "{path:?}");
+        found += 1;
+    }
+    assert!(found >= 4, "{found} examples");
+}

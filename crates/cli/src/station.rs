@@ -1,0 +1,181 @@
+//! `sonde run` and `sonde check-config`: the station, by its configuration.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use anyhow::anyhow;
+use clap::{Args, ValueHint};
+use serde_json::json;
+use sonde_run::error::SettingsError;
+use sonde_run::running::{Next, RecordReceiver, Stop};
+use sonde_station::config::Config;
+use sonde_station::hub::{Hub, Report, Said};
+use sonde_station::reload::{Step, StopReason};
+use sonde_station::runner::{self, Station};
+
+use crate::exit::{Exit, Failure};
+use crate::signals;
+
+#[derive(Args, Debug)]
+#[command(after_help = RUN_HELP)]
+pub struct RunArgs {
+    /// The station's configuration, TOML
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub config: PathBuf,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = CHECK_HELP)]
+pub struct CheckConfigArgs {
+    /// The station's configuration, TOML
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub config: PathBuf,
+    /// Print what is wrong, or what would run, as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A hang-up asked for the configuration to be read again.
+static RELOAD: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
+
+/// Runs the units of a configuration until it is asked to end.
+pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
+    let config = Config::load(&args.config).map_err(|errors| wrong(&args.config, &errors))?;
+    let units = config.plan.iter().count();
+    let stop = signals::daemon_stop(|| RELOAD.store(true, Ordering::Relaxed))?;
+    let hub = Hub::new(Report::records);
+    let reports = hub.subscribe("log", REPORTS);
+    let station = runner::start(config, hub, stop.clone(), signals::invocation())?;
+    sonde_errln!(INFO, "{} runs {units} units, until Ctrl-C", args.config.display());
+    follow(&station, &reports, &stop, &args.config);
+    let stuck = station.join();
+    while let Some(report) = reports.next_now() {
+        say(&report);
+    }
+    match stuck.is_empty() {
+        true => Ok(Exit::Ok),
+        false => {
+            let names: Vec<&str> = stuck.iter().map(|unit| unit.as_str()).collect();
+            let why = anyhow!("{} did not end; what they measured last is lost", names.join(", "));
+            Err(Failure::CannotRun(why))
+        }
+    }
+}
+
+/// Says what happens, and reloads, until it is asked to end.
+fn follow(station: &Station, reports: &RecordReceiver<Arc<Report>>, stop: &Stop, path: &Path) {
+    while !stop.is_asked() {
+        if RELOAD.swap(false, Ordering::Relaxed) {
+            reload(station, path);
+        }
+        match reports.next(PATIENCE) {
+            Next::Record(report) => say(&report),
+            Next::Nothing => {}
+            Next::End => return,
+        }
+    }
+}
+
+fn reload(station: &Station, path: &Path) {
+    let config = match Config::load(path) {
+        Ok(config) => config,
+        Err(errors) => {
+            errors.iter().for_each(|error| sonde_errln!(ERROR, "{error}"));
+            sonde_errln!(ERROR, "{} changes nothing: it has errors", path.display());
+            return;
+        }
+    };
+    match station.reload(config) {
+        Err(errors) => errors.iter().for_each(|error| sonde_errln!(ERROR, "{error}")),
+        Ok(steps) => {
+            let kept = steps.iter().filter(|step| matches!(step, Step::Keep(_))).count();
+            sonde_errln!(INFO, "{} was read again; {kept} units go on unchanged", path.display());
+            steps.iter().filter_map(step_text).for_each(|text| sonde_errln!(INFO, "{text}"));
+        }
+    }
+}
+
+fn step_text(step: &Step) -> Option<String> {
+    Some(match step {
+        Step::Keep(_) => return None,
+        Step::Adjust { unit, added, ended } => {
+            let list = |names: &[String]| match names {
+                [] => "nothing".to_owned(),
+                names if names.len() > 5 => format!("{} and so on", names[..5].join(", ")),
+                names => names.join(", "),
+            };
+            format!("{unit} goes on; added: {}; ended: {}", list(added), list(ended))
+        }
+        Step::Stop { unit, why: StopReason::Removed } => format!("{unit} ends"),
+        Step::Stop { unit, why: StopReason::Changed(why) } => format!("{unit} ends: {why}"),
+        Step::Start(unit) => format!("{unit} starts"),
+    })
+}
+
+/// What a unit says of itself; gaps and failures are in the log already.
+fn say(report: &Report) {
+    let unit = &report.unit;
+    match &report.said {
+        Said::Probe(about) => {
+            let (streams, engine) = (about.streams.len(), &about.engine);
+            sonde_errln!(INFO, "{unit} sends {streams} streams by {engine}");
+            for (target, why) in &about.left_out {
+                sonde_errln!(WARN, "{unit} does not measure {target}: {why}");
+            }
+        }
+        Said::Reflector(about) => sonde_errln!(INFO, "{unit} answers on {about}"),
+        Said::Rtt(_) | Said::Flow => sonde_errln!(INFO, "{unit} measures"),
+        Said::Lost(n) => sonde_errln!(WARN, "{unit}: {n} records found no room and are lost"),
+        _ => {}
+    }
+}
+
+/// Looks whether a configuration can be run.
+pub fn check_config(args: &CheckConfigArgs) -> Result<Exit, Failure> {
+    match Config::load(&args.config) {
+        Ok(config) => {
+            let units: Vec<&str> = config.plan.iter().map(|(id, _)| id.as_str()).collect();
+            match args.json {
+                true => outln!("{:#}", json!({"units": units, "errors": []})),
+                false => {
+                    outln!("{}: {} units: {}", args.config.display(), units.len(), units.join(", "))
+                }
+            }
+            Ok(Exit::Ok)
+        }
+        Err(errors) => {
+            if args.json {
+                outln!("{:#}", json!({"units": [], "errors": errors}));
+            }
+            Err(wrong(&args.config, &errors))
+        }
+    }
+}
+
+/// Every error is said here; the command fails with how many there are.
+fn wrong(path: &Path, errors: &[SettingsError]) -> Failure {
+    errors.iter().for_each(|error| sonde_errln!(ERROR, "{error}"));
+    let (n, s) = (errors.len(), if errors.len() == 1 { "" } else { "s" });
+    Failure::Usage(anyhow!("{} cannot be run: {n} error{s}", path.display()))
+}
+
+/// Reports that wait for the log.
+const REPORTS: usize = 4_096;
+/// Between two looks whether to reload or to end.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+const RUN_HELP: &str = "\
+Example:
+  sudo sonde run sonde.toml
+A table [KIND.NAME] of the file is a unit; KIND is probe, reflect, rtt or flow, and its keys are
+those of 'sonde schema --settings KIND'. A hang-up (SIGHUP) reads the file again: what did not
+change goes on without losing a probe or a flow, and a file with errors changes nothing. A unit that
+fails is started again. docs/station.md has more.
+Exit codes: 0 ended in order, 2 usage or configuration, 3 cannot run, or a unit did not end.";
+
+const CHECK_HELP: &str = "\
+Example:
+  sonde check-config sonde.toml
+Exit codes: 0 it can be run, 2 it cannot: every error is printed with file, line and key.";
