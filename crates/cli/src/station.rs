@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::anyhow;
 use clap::{Args, ValueHint};
 use serde_json::json;
+use sonde_run::confined::give_up;
 use sonde_run::error::SettingsError;
 use sonde_run::running::{Next, RecordReceiver, Stop};
 use sonde_station::config::Config;
@@ -47,8 +48,10 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     let stop = signals::daemon_stop(|| RELOAD.store(true, Ordering::Relaxed))?;
     let hub = Hub::new(Report::records);
     let reports = hub.subscribe("log", REPORTS);
-    let station = runner::start(config, hub, stop.clone(), signals::invocation())?;
-    sonde_errln!(INFO, "{} runs {units} units, until Ctrl-C", args.config.display());
+    let uses = config.uses();
+    give_up(&uses, &config.writes())?;
+    let station = runner::start(config, hub, stop.clone(), Some(uses), signals::invocation())?;
+    sonde_errln!(INFO, "{} runs until Ctrl-C, units: {units}", args.config.display());
     follow(&station, &reports, &stop, &args.config);
     let stuck = station.join();
     while let Some(report) = reports.next_now() {
@@ -88,10 +91,10 @@ fn reload(station: &Station, path: &Path) {
         }
     };
     match station.reload(config) {
-        Err(errors) => errors.iter().for_each(|error| sonde_errln!(ERROR, "{error}")),
+        Err(error) => sonde_errln!(ERROR, "{} changes nothing: {error}", path.display()),
         Ok(steps) => {
             let kept = steps.iter().filter(|step| matches!(step, Step::Keep(_))).count();
-            sonde_errln!(INFO, "{} was read again; {kept} units go on unchanged", path.display());
+            sonde_errln!(INFO, "{} was read again; unchanged units: {kept}", path.display());
             steps.iter().filter_map(step_text).for_each(|text| sonde_errln!(INFO, "{text}"));
         }
     }
@@ -120,7 +123,7 @@ fn say(report: &Report) {
     match &report.said {
         Said::Probe(about) => {
             let (streams, engine) = (about.streams.len(), &about.engine);
-            sonde_errln!(INFO, "{unit} sends {streams} streams by {engine}");
+            sonde_errln!(INFO, "{unit} sends by {engine}, streams: {streams}");
             for (target, why) in &about.left_out {
                 sonde_errln!(WARN, "{unit} does not measure {target}: {why}");
             }
@@ -140,7 +143,7 @@ pub fn check_config(args: &CheckConfigArgs) -> Result<Exit, Failure> {
             match args.json {
                 true => outln!("{:#}", json!({"units": units, "errors": []})),
                 false => {
-                    outln!("{}: {} units: {}", args.config.display(), units.len(), units.join(", "))
+                    outln!("{} can be run, units: {}", args.config.display(), units.join(", "))
                 }
             }
             Ok(Exit::Ok)

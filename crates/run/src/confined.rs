@@ -1,6 +1,7 @@
 //! What the commands that run for long, and that strangers can reach, give up once they have
 //! opened what they need. docs/security.md has the same in a table.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use sonde_port::Engine;
@@ -41,6 +42,25 @@ pub fn give_up(uses: &[Uses], writes: &[PathBuf]) -> Result<(), RunError> {
     Ok(())
 }
 
+/// Those of `wanted` for which what `kept` needs does not suffice.
+pub fn beyond(kept: &[Uses], wanted: &[Uses]) -> Vec<Uses> {
+    let kept: Vec<Capability> = kept.iter().flat_map(|u| u.capabilities()).copied().collect();
+    let lacks = |uses: &&Uses| uses.capabilities().iter().any(|c| !kept.contains(c));
+    wanted.iter().filter(lacks).copied().collect()
+}
+
+impl fmt::Display for Uses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Uses::Engine(engine) => write!(f, "engine {}", engine.name()),
+            Uses::Program => f.write_str("programs in the kernel"),
+            Uses::Namespaces => f.write_str("network namespaces"),
+            Uses::Trials => f.write_str("trials"),
+            Uses::Commands => f.write_str("commands"),
+        }
+    }
+}
+
 impl Uses {
     fn capabilities(self) -> &'static [Capability] {
         use Capability::{
@@ -58,5 +78,18 @@ impl Uses {
             Uses::Trials => &[NetRaw, NetAdmin, Bpf, Perfmon, SysNice],
             Uses::Commands => &[],
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_needs_more_rights_is_named() {
+        let kept = [Uses::Engine(Engine::AfPacket)];
+        assert_eq!(beyond(&kept, &[Uses::Engine(Engine::Socket)]), []);
+        assert_eq!(beyond(&kept, &[Uses::Program, kept[0]]), [Uses::Program]);
+        assert_eq!(Uses::Program.to_string(), "programs in the kernel");
     }
 }

@@ -16,10 +16,11 @@
 mod include;
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use sonde_run::confined::Uses;
 use sonde_run::error::{FileLine, SettingsError};
 use sonde_run::toml_file::TomlText;
 use sonde_run::{flow, probe, reflect, rtt};
@@ -73,6 +74,16 @@ impl Config {
     /// All that is wrong in any of them.
     pub fn load(path: &Path) -> Result<Config, Vec<SettingsError>> {
         Config::of(&include::read_all(path)?)
+    }
+
+    /// What its units need of root's rights.
+    pub fn uses(&self) -> Vec<Uses> {
+        self.plan.iter().flat_map(|(_, unit)| unit.uses()).collect()
+    }
+
+    /// Files and folders that its units write to.
+    pub fn writes(&self) -> Vec<PathBuf> {
+        self.plan.iter().flat_map(|(_, unit)| unit.writes()).collect()
     }
 
     /// Of files that were read.

@@ -6,6 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, s
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use sonde_run::confined::{Uses, beyond};
 use sonde_run::error::RunError;
 use sonde_run::running::{Invocation, Latest, Stop};
 use sonde_sys::clock::steady_now;
@@ -27,6 +28,21 @@ pub struct Station {
     pub states: Latest<BTreeMap<UnitId, UnitState>>,
     orders: Sender<Order>,
     thread: JoinHandle<Vec<UnitId>>,
+    kept: Option<Vec<Uses>>,
+}
+
+/// Why a reload changes nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum Refused {
+    /// Units that cannot run side by side.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Conflict(Vec<ReloadError>),
+    /// Units need rights that the station gave up when it started.
+    #[error(
+        "{} needs rights that the station gave up when it started; restart it",
+        .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    )]
+    Rights(Vec<Uses>),
 }
 
 struct Order {
@@ -35,7 +51,7 @@ struct Order {
 }
 
 /// Runs the units of `config` until `stop` is asked for. Who is to get their first records
-/// subscribes to `hub` before.
+/// subscribes to `hub` before. `kept`: what it still has of root's rights; `None`: all.
 ///
 /// # Errors
 /// No thread to be had.
@@ -43,6 +59,7 @@ pub fn start(
     config: Config,
     hub: Hub,
     stop: Stop,
+    kept: Option<Vec<Uses>>,
     invocation: Invocation,
 ) -> Result<Station, RunError> {
     let (orders, given) = channel();
@@ -60,7 +77,7 @@ pub fn start(
     };
     let work = move || runner.run(config.plan, &given, &happens);
     let thread = spawn("sonde-station".into(), work)?;
-    Ok(Station { hub, states, orders, thread })
+    Ok(Station { hub, states, orders, thread, kept })
 }
 
 impl Station {
@@ -68,12 +85,17 @@ impl Station {
     /// begun, not until all units have ended or started.
     ///
     /// # Errors
-    /// Units that cannot run side by side: all goes on as it was.
-    pub fn reload(&self, config: Config) -> Result<Vec<Step>, Vec<ReloadError>> {
+    /// Units that cannot run side by side, or need more rights: all goes on as it was.
+    pub fn reload(&self, config: Config) -> Result<Vec<Step>, Refused> {
+        let beyond = self.kept.as_ref().map(|kept| beyond(kept, &config.uses()));
+        if let Some(beyond) = beyond.filter(|beyond| !beyond.is_empty()) {
+            return Err(Refused::Rights(beyond));
+        }
         let (done, waits) = sync_channel(1);
         let sent = self.orders.send(Order { plan: config.plan, done });
         // A station that ends takes no orders.
-        sent.ok().and_then(|()| waits.recv().ok()).unwrap_or(Ok(Vec::new()))
+        let steps = sent.ok().and_then(|()| waits.recv().ok()).unwrap_or(Ok(Vec::new()));
+        steps.map_err(Refused::Conflict)
     }
 
     /// Waits for its end; the units that did not end in time.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use sonde_run::change::Change;
+use sonde_run::confined::Uses;
 use sonde_run::engine::{Engine, EngineSettings};
 use sonde_run::error::SettingsError;
 use sonde_run::flow::settings::InputEngine;
@@ -54,6 +55,29 @@ impl Instrument {
                 no_standard_stream("export.jsonl", &settings.export.jsonl)
             }
         }
+    }
+
+    /// What it needs of the rights that a station started with, to open and to open again.
+    pub fn uses(&self) -> Vec<Uses> {
+        match self {
+            Instrument::Probe(settings) => vec![Uses::Engine(settings.engine.engine)],
+            Instrument::Reflect(settings) => {
+                let program = settings.kernel.then_some(Uses::Program);
+                [Uses::Engine(settings.engine.engine)].into_iter().chain(program).collect()
+            }
+            Instrument::Rtt(settings) => vec![settings.engine.map_or(Uses::Program, Uses::Engine)],
+            Instrument::Flow(settings) => vec![Uses::Engine(match settings.input.engine {
+                None | Some(InputEngine::AfPacket) => Engine::AfPacket,
+                Some(InputEngine::Header | InputEngine::AfXdp) => Engine::AfXdp,
+            })],
+        }
+    }
+
+    /// Files and folders that it writes to.
+    pub fn writes(&self) -> Vec<PathBuf> {
+        let Instrument::Flow(settings) = self else { return Vec::new() };
+        let export = &settings.export;
+        export.write.iter().chain(&export.jsonl).chain(&export.spool).cloned().collect()
     }
 }
 

@@ -121,7 +121,7 @@ fn begin(host: &Host, text: &str) -> (Running, RecordReceiver<Arc<Report>>) {
     let stop = Stop::default();
     let (asked, config) = (stop.clone(), parse(text));
     let station = host
-        .inside(move || runner::start(config, hub, asked, Invocation::default()))
+        .inside(move || runner::start(config, hub, asked, None, Invocation::default()))
         .unwrap()
         .unwrap();
     (Running { station, stop }, records)
