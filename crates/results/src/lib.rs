@@ -21,6 +21,7 @@ mod rtt_choices;
 pub mod rtt_run;
 pub mod run;
 pub mod schema;
+pub mod sla;
 pub mod stats;
 #[cfg(feature = "testing")]
 pub mod testing;

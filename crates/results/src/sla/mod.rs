@@ -1,0 +1,19 @@
+//! What was said of objectives: verdicts with their evidence, availability, events, months.
+//!
+//! `sonde_meter::sla` decides; what it decided is stored, shown and printed from these types.
+//! Instants are nanoseconds since 1970-01-01 UTC. Ranges of time are half-open.
+
+mod availability;
+mod event;
+mod month;
+mod standard;
+mod verdict;
+
+pub use availability::{AvailabilityLabel, AvailabilityTotals, ExcludedTime};
+pub use event::{LossDirection, LossEpisode, SlaEvent, SlaEventKind, StreamLoss};
+pub use month::{CaveatIntervals, ObjectiveMonth, SecondTotals, WindowTotals};
+pub use standard::{Standard, StandardText};
+pub use verdict::{
+    BoundSense, Evidence, Exclusion, ExclusionKind, MeasuredDirection, ObjectiveUnit,
+    ObjectiveVerdict, UndecidedReason,
+};
