@@ -12,6 +12,7 @@ mod keyed_hash;
 pub mod load;
 pub mod rtt;
 mod sequence;
+pub mod sla;
 pub mod stamp;
 pub mod traffic;
 pub mod trial;

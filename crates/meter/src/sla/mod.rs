@@ -1,0 +1,24 @@
+//! Service-level objectives: what was promised, whether it was kept, and on what evidence.
+//!
+//! Pure logic. Intervals of a subject go in, in the order of time; verdicts, events and the figures
+//! of months come out (`sonde_results::sla`). Time is an argument: instants are ns since 1970 UTC.
+//! The whole state can be saved, so that a station that is started anew goes on as if it had run.
+//!
+//! - [`Objective`] says what is promised, [`Objective::diagnose`] what is wrong with it, and
+//!   [`Preset`] gives those of the standards.
+//! - [`Judge`] judges one objective of one subject. It stands on [`SlidingAvailability`] or blocks,
+//!   on counts at the edges of the histogram's buckets, and on [`Hysteresis`].
+//! - [`BurnAlert`] watches how fast an error budget is spent.
+//! - [`MaintenanceWindow`] and [`own_doubt`] say which time is left out.
+//! - [`LossEpisodes`] and [`worse_members`] say where and between whom packets were lost.
+//!
+//! What users read of it stands in docs/sla.md.
+
+mod objective;
+mod rule;
+mod share;
+mod window;
+
+pub use objective::{Objective, ObjectiveError, ObjectiveLimit, ObjectiveMetric, OutOf};
+pub use rule::{AvailabilityRule, SecondRule};
+pub use window::{ObjectiveWindow, TimeRange, month_at};
