@@ -14,11 +14,28 @@
 //!
 //! What users read of it stands in docs/sla.md.
 
+mod digits;
+mod hysteresis;
+mod judge;
+mod month;
 mod objective;
+mod open_window;
 mod rule;
+mod runs;
 mod share;
+mod sliding;
+mod slot;
+mod tally;
+#[cfg(test)]
+mod tests;
+mod usual;
 mod window;
 
+pub use hysteresis::{Crossing, Hysteresis};
+pub use judge::{InputRefused, Judge, JudgeInput, JudgeOutput};
 pub use objective::{Objective, ObjectiveError, ObjectiveLimit, ObjectiveMetric, OutOf};
 pub use rule::{AvailabilityRule, SecondRule};
+pub use runs::{AvailabilityRuns, LabelledIntervals};
+pub use sliding::{IntervalClass, SlidingAvailability};
+pub use usual::{LEAST_WEEKS, Usual, WEEKS, same_hours};
 pub use window::{ObjectiveWindow, TimeRange, month_at};

@@ -23,6 +23,9 @@ pub struct Objective {
     pub direction: MeasuredDirection,
     /// Over which time.
     pub window: ObjectiveWindow,
+    /// What the contract's local time is ahead of UTC, s (-50,400 to 50,400): where months begin.
+    #[serde(default)]
+    pub utc_offset_s: i32,
     /// Windows that must miss it for a breach.
     #[serde(default)]
     pub breach: OutOf,
@@ -227,6 +230,7 @@ impl Objective {
             metric,
             direction,
             window,
+            utc_offset_s: 0,
             breach: OutOf::default(),
             recovery: OutOf::default(),
             least_samples: None,
@@ -391,17 +395,20 @@ impl Objective {
                     );
                 }
             }
-            ObjectiveWindow::Month { utc_offset_s } => {
-                if !(-50_400..=50_400).contains(&utc_offset_s) {
-                    refuse(
-                        "window.utc_offset_s",
-                        format!("{utc_offset_s} is not within -50,400 and 50,400 (14 hours)"),
-                    );
-                }
-                if usual {
-                    refuse("window.kind", "the usual is that of an hour, not of a month".into());
-                }
+            ObjectiveWindow::Month if usual => {
+                refuse("window.kind", "the usual is that of an hour, not of a month".into());
             }
+            ObjectiveWindow::Month => {}
+        }
+        if !(-50_400..=50_400).contains(&self.utc_offset_s) {
+            let why = format!("{} is not within -50,400 and 50,400 (14 hours)", self.utc_offset_s);
+            refuse("utc_offset_s", why);
+        }
+        if usual && self.rule().is_some_and(|r| r.lag_ns() > 3_600 * super::window::SECOND) {
+            refuse(
+                "available_time",
+                "it decides more than an hour late, and the usual is that of an hour".into(),
+            );
         }
     }
 }
@@ -463,7 +470,7 @@ impl fmt::Display for Objective {
                 write!(f, " in each {} min", length_s / 60)
             }
             ObjectiveWindow::Fixed { length_s, .. } => write!(f, " in each {length_s} s"),
-            ObjectiveWindow::Month { .. } => f.write_str(" in each month"),
+            ObjectiveWindow::Month => f.write_str(" in each month"),
         }
     }
 }

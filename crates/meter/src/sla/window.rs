@@ -16,11 +16,7 @@ pub enum ObjectiveWindow {
         offset_s: u32,
     },
     /// A calendar month.
-    Month {
-        /// What the contract's local time is ahead of UTC, s (-50,400 to 50,400).
-        #[serde(default)]
-        utc_offset_s: i32,
-    },
+    Month,
 }
 
 /// A half-open range of time, ns since 1970 UTC.
@@ -52,8 +48,9 @@ impl TimeRange {
 }
 
 impl ObjectiveWindow {
-    /// The window in which `at_ns` lies.
-    pub fn at(&self, at_ns: i64) -> TimeRange {
+    /// The window in which `at_ns` lies. Months begin where local time is `utc_offset_s` ahead of
+    /// UTC.
+    pub fn at(&self, at_ns: i64, utc_offset_s: i32) -> TimeRange {
         match *self {
             ObjectiveWindow::Fixed { length_s, offset_s } => {
                 let (length, offset) =
@@ -61,15 +58,7 @@ impl ObjectiveWindow {
                 let start_ns = (at_ns - offset).div_euclid(length) * length + offset;
                 TimeRange { start_ns, end_ns: start_ns + length }
             }
-            ObjectiveWindow::Month { utc_offset_s } => month_at(at_ns, utc_offset_s),
-        }
-    }
-
-    /// The offset by which its months are cut, s.
-    pub(super) fn utc_offset_s(&self) -> i32 {
-        match *self {
-            ObjectiveWindow::Fixed { .. } => 0,
-            ObjectiveWindow::Month { utc_offset_s } => utc_offset_s,
+            ObjectiveWindow::Month => month_at(at_ns, utc_offset_s),
         }
     }
 }
@@ -146,12 +135,12 @@ mod tests {
     #[test]
     fn a_window_begins_on_its_grid() {
         let quarter = ObjectiveWindow::Fixed { length_s: 900, offset_s: 0 };
-        let at = quarter.at(1_709_208_123 * SECOND);
+        let at = quarter.at(1_709_208_123 * SECOND, 0);
         assert_eq!((at.start_ns, at.length_ns()), (1_709_208_000 * SECOND, 900 * SECOND));
-        assert_eq!(quarter.at(at.end_ns - 1), at);
-        assert_eq!(quarter.at(at.end_ns).start_ns, at.end_ns);
+        assert_eq!(quarter.at(at.end_ns - 1, 0), at);
+        assert_eq!(quarter.at(at.end_ns, 0).start_ns, at.end_ns);
         let shifted = ObjectiveWindow::Fixed { length_s: 900, offset_s: 300 };
-        assert_eq!(shifted.at(1_709_208_123 * SECOND).start_ns, 1_709_207_400 * SECOND);
-        assert_eq!(quarter.at(-1).start_ns, -900 * SECOND);
+        assert_eq!(shifted.at(1_709_208_123 * SECOND, 0).start_ns, 1_709_207_400 * SECOND);
+        assert_eq!(quarter.at(-1, 0).start_ns, -900 * SECOND);
     }
 }

@@ -1,0 +1,567 @@
+//! The judge of one objective of one subject.
+//!
+//! It takes intervals in the order of time. Where time is missing it counts as time without data:
+//! such intervals are rows of their own, never absent ones. Each interval waits until it is known
+//! whether it was available. Then it counts in its window, or is left out. A window that no interval
+//! can change any more gets its verdict; n of m verdicts make a breach or a recovery.
+
+use std::collections::VecDeque;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use sonde_results::Interval;
+use sonde_results::sla::{
+    AvailabilityLabel, Evidence, Exclusion, ExclusionKind, ObjectiveMonth, SlaEvent, SlaEventKind,
+    WindowTotals,
+};
+
+use super::hysteresis::{Crossing, Hysteresis};
+use super::month::{add_closed, add_open};
+use super::objective::{Objective, ObjectiveMetric};
+use super::open_window::{Item, OpenWindow};
+use super::rule::AvailabilityRule;
+use super::runs::AvailabilityRuns;
+use super::sliding::{IntervalClass, SlidingAvailability};
+use super::slot::{OpenSlot, slot_start};
+use super::tally::{Requirement, classify, loss_bounds, tally, tally_seconds};
+use super::usual::{Usual, hour_of};
+use super::window::{TimeRange, month_at};
+
+/// Some time of the subject that is judged.
+#[derive(Clone, Copy, Debug)]
+pub struct JudgeInput<'a> {
+    /// Which.
+    pub range: TimeRange,
+    /// What was measured; `None`: there is no data.
+    pub record: Option<&'a Interval>,
+    /// Why it is left out, if it is.
+    pub exclusion: Option<&'a Exclusion>,
+}
+
+/// What came of an input.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct JudgeOutput {
+    /// Events, in the order in which they became certain.
+    pub events: Vec<SlaEvent>,
+    /// The verdict of each window that closed.
+    pub windows: Vec<Evidence>,
+    /// Each month that closed.
+    pub months: Vec<ObjectiveMonth>,
+}
+
+/// Why an input was refused. It changed nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InputRefused {
+    /// It ends before it begins, or has no length.
+    #[error("the interval from {start_ns} to {end_ns} ns has no length; give its true end")]
+    Empty {
+        /// Its begin, ns.
+        start_ns: i64,
+        /// Its end, ns.
+        end_ns: i64,
+    },
+    /// Its time has been judged already. Late data are judged anew, from what is stored.
+    #[error(
+        "the interval from {start_ns} ns on comes after all until {next_ns} ns was judged; judge \
+         its month again from what is stored"
+    )]
+    OutOfOrder {
+        /// Its begin, ns.
+        start_ns: i64,
+        /// The instant up to which all was judged, ns.
+        next_ns: i64,
+    },
+}
+
+/// Judges one objective of one subject. All of it can be saved.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Judge {
+    objective: Objective,
+    subject: String,
+    /// End of what was taken.
+    next_ns: Option<i64>,
+    /// Length of the last record, ns.
+    record_ns: i64,
+    slot: Option<OpenSlot>,
+    sliding: Option<SlidingAvailability<Item>>,
+    runs: AvailabilityRuns,
+    /// The last label, and since when.
+    label: Option<LabelSince>,
+    window: Option<OpenWindow>,
+    hysteresis: Hysteresis,
+    month: Option<ObjectiveMonth>,
+    usuals: VecDeque<UsualOfHour>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+struct UsualOfHour {
+    hour_ns: i64,
+    usual: Option<Usual>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+struct LabelSince {
+    label: AvailabilityLabel,
+    since_ns: i64,
+}
+
+impl<'a> JudgeInput<'a> {
+    /// A record, over its own time.
+    pub fn record(record: &'a Interval) -> Self {
+        let range = TimeRange { start_ns: record.start_ns, end_ns: record.end_ns };
+        JudgeInput { range, record: Some(record), exclusion: None }
+    }
+
+    /// Time without data.
+    pub fn gap(range: TimeRange) -> Self {
+        JudgeInput { range, record: None, exclusion: None }
+    }
+
+    /// The same, left out.
+    pub fn excluded(self, exclusion: &'a Exclusion) -> Self {
+        JudgeInput { exclusion: Some(exclusion), ..self }
+    }
+}
+
+impl Judge {
+    /// Of `objective`, in which [`Objective::diagnose`] finds nothing wrong.
+    pub fn new(objective: Objective, subject: impl Into<String>) -> Judge {
+        let (sliding, consecutive) = match objective.rule() {
+            Some(AvailabilityRule::Sliding { window, consecutive, .. }) => {
+                (Some(SlidingAvailability::new(window)), consecutive)
+            }
+            _ => (None, None),
+        };
+        Judge {
+            objective,
+            subject: subject.into(),
+            next_ns: None,
+            record_ns: 0,
+            slot: None,
+            sliding,
+            runs: AvailabilityRuns::new(consecutive),
+            label: None,
+            window: None,
+            hysteresis: Hysteresis::default(),
+            month: None,
+            usuals: VecDeque::new(),
+        }
+    }
+
+    /// As `saved` left off, if that judged the same objective of the same subject; else a new one.
+    pub fn resume(objective: Objective, subject: impl Into<String>, saved: Option<Judge>) -> Judge {
+        let new = Judge::new(objective, subject);
+        match saved {
+            Some(old) if old.objective == new.objective && old.subject == new.subject => old,
+            _ => new,
+        }
+    }
+
+    /// What it judges.
+    pub fn objective(&self) -> &Objective {
+        &self.objective
+    }
+
+    /// Begin of the open breach, ns since 1970 UTC; `None`: there is none.
+    pub fn breach_ns(&self) -> Option<i64> {
+        self.hysteresis.breach_ns()
+    }
+
+    /// The hour, by its begin, of which it needs the usual before it takes time from `at_ns` on:
+    /// that of `same_hours`. `None`: it needs none.
+    pub fn wants_usual(&self, at_ns: i64) -> Option<i64> {
+        let hour_ns = hour_of(at_ns);
+        let wants = self.objective.metric.limit().is_some_and(|l| l.is_usual());
+        let known = self.usuals.iter().any(|u| u.hour_ns == hour_ns);
+        (wants && !known).then_some(hour_ns)
+    }
+
+    /// Says what is usual in the hour that begins at `hour_ns`; `None`: it is not known.
+    pub fn set_usual(&mut self, hour_ns: i64, usual: Option<Usual>) {
+        self.usuals.retain(|u| u.hour_ns != hour_ns);
+        self.usuals.push_back(UsualOfHour { hour_ns, usual });
+        if self.usuals.len() > HOURS {
+            self.usuals.pop_front();
+        }
+    }
+
+    /// Takes the next time of the subject. What lies before it and was never given had no data.
+    /// An input that overlaps by less than half of itself is cut.
+    pub fn push(
+        &mut self,
+        input: JudgeInput<'_>,
+        out: &mut JudgeOutput,
+    ) -> Result<(), InputRefused> {
+        let TimeRange { start_ns, end_ns } = input.range;
+        if end_ns <= start_ns {
+            return Err(InputRefused::Empty { start_ns, end_ns });
+        }
+        let next_ns = self.next_ns.unwrap_or(start_ns);
+        if start_ns + (end_ns - start_ns) / 2 < next_ns {
+            return Err(InputRefused::OutOfOrder { start_ns, next_ns });
+        }
+        if next_ns < start_ns {
+            self.next_ns = Some(start_ns);
+            self.take_gap(TimeRange { start_ns: next_ns, end_ns: start_ns }, None, out);
+        }
+        let range = TimeRange { start_ns: start_ns.max(next_ns), end_ns };
+        self.next_ns = Some(end_ns);
+        // What was measured in time that is left out is not looked at. Only by the sliding rule an
+        // outage goes on through maintenance.
+        let looked_at = |exclusion: &&Exclusion| {
+            self.sliding.is_some() && exclusion.kind == ExclusionKind::Maintenance
+        };
+        match (input.record, input.exclusion) {
+            (Some(record), exclusion) if exclusion.as_ref().is_none_or(looked_at) => {
+                self.take_record(range, record, exclusion, out);
+            }
+            (_, exclusion) => {
+                if exclusion.is_some() && self.record_ns == 0 {
+                    self.record_ns = range.length_ns();
+                }
+                self.take_gap(range, exclusion, out);
+            }
+        }
+        self.settle(out);
+        Ok(())
+    }
+
+    /// All data from before `now_ns` has been given: what is missing up to there is missing.
+    pub fn advance(&mut self, now_ns: i64, out: &mut JudgeOutput) {
+        if let Some(start_ns) = self.next_ns.filter(|&next| next < now_ns) {
+            let gap = JudgeInput::gap(TimeRange { start_ns, end_ns: now_ns });
+            // It begins where the last one ended.
+            let _ = self.push(gap, out);
+        }
+    }
+
+    /// The month that is filling, with intervals that still wait for their label as they look now.
+    pub fn month_so_far(&self) -> Option<ObjectiveMonth> {
+        let window = self.window.as_ref();
+        let start_ns = window.map(|w| w.range.start_ns);
+        let mut month = match (&self.month, start_ns) {
+            (Some(month), Some(start)) if start >= month.end_ns => self.empty_month(start),
+            (Some(month), _) => month.clone(),
+            (None, start) => {
+                let first = self.sliding.as_ref().and_then(|s| s.waiting().next());
+                self.empty_month(start.or(first.map(|(item, _)| item.range.start_ns))?)
+            }
+        };
+        if let Some(window) = window {
+            add_open(&mut month, window);
+        }
+        let mut runs = self.runs.clone();
+        for (item, label) in self.sliding.iter().flat_map(|s| s.waiting()) {
+            if item.range.start_ns < month.end_ns {
+                runs.count(&mut month.availability, item.labelled(label));
+            }
+        }
+        month.provisional = true;
+        Some(month)
+    }
+
+    fn take_record(
+        &mut self,
+        range: TimeRange,
+        record: &Interval,
+        exclusion: Option<&Exclusion>,
+        out: &mut JudgeOutput,
+    ) {
+        self.record_ns = range.length_ns();
+        let requirement = self.requirement(range.start_ns);
+        let of_record = |r: &Requirement| tally(&self.objective, r, record);
+        let counts = requirement.as_ref().and_then(of_record).filter(|_| exclusion.is_none());
+        let Some(rule) = self.objective.rule() else {
+            let item = Item {
+                range,
+                slots: 1,
+                class: IntervalClass::Unknown,
+                exclusion: exclusion.cloned(),
+                tally: counts,
+                caveats: record.caveats,
+            };
+            return self.count(item, AvailabilityLabel::Available, out);
+        };
+        if let Some(grid_ns) = self.slotted(&rule, range.length_ns()) {
+            let key_ns = slot_start(&rule, range.start_ns + range.length_ns() / 2);
+            if self.slot.as_ref().is_some_and(|s| s.range.start_ns != key_ns) {
+                self.close_slot(&rule, out);
+            }
+            let slot = self.slot.get_or_insert_with(|| OpenSlot::new(key_ns, grid_ns));
+            slot.add(record, counts, exclusion);
+            if range.end_ns >= slot.range.end_ns {
+                self.close_slot(&rule, out);
+            }
+            return;
+        }
+        self.close_slot(&rule, out);
+        let interval_ns = rule.interval_ns();
+        let slots = ((range.length_ns() + interval_ns / 2) / interval_ns).max(1) as u64;
+        let mut slot = OpenSlot::new(range.start_ns, range.length_ns());
+        slot.add(record, counts, exclusion);
+        let item = self.item_of(slot, &rule, slots);
+        let ObjectiveMetric::Availability { .. } = self.objective.metric else {
+            return self.label(item, out);
+        };
+        if slots == 1 {
+            return self.label(item, out);
+        }
+        // All intervals of a record are alike, so that they can be shared out to windows.
+        for (range, slots) in self.pieces(range, interval_ns) {
+            self.label(Item { range, slots, ..item.clone() }, out);
+        }
+    }
+
+    /// What is left of the pieces of `range` by windows, each with its intervals of `grid_ns`. They
+    /// are as many as the whole has.
+    fn pieces(&self, range: TimeRange, grid_ns: i64) -> Vec<(TimeRange, u64)> {
+        let (window, offset) = (self.objective.window, self.objective.utc_offset_s);
+        let before = |at_ns: i64| (at_ns - range.start_ns + grid_ns / 2) / grid_ns;
+        let (mut pieces, mut start_ns) = (Vec::new(), range.start_ns);
+        while start_ns < range.end_ns {
+            let end_ns = window.at(start_ns, offset).end_ns.min(range.end_ns);
+            let slots = (before(end_ns) - before(start_ns)) as u64;
+            pieces.push((TimeRange { start_ns, end_ns }, slots));
+            start_ns = end_ns;
+        }
+        pieces.retain(|piece| piece.1 > 0);
+        pieces
+    }
+
+    /// Whether what is `length_ns` long is collected in slots of the rule's grid; how long these
+    /// are, ns. Else each record is one interval or several.
+    fn slotted(&self, rule: &AvailabilityRule, length_ns: i64) -> Option<i64> {
+        let grid_ns = rule.interval_ns();
+        let slotted = match rule {
+            AvailabilityRule::Sliding { .. } => length_ns * 4 < grid_ns * 3,
+            AvailabilityRule::Blocks { .. } => length_ns * 2 < grid_ns * 3,
+        };
+        slotted.then_some(grid_ns)
+    }
+
+    /// Takes time without data, window by window.
+    fn take_gap(&mut self, range: TimeRange, exclusion: Option<&Exclusion>, out: &mut JudgeOutput) {
+        let rule = self.objective.rule();
+        let grid_ns = match &rule {
+            // Nothing says yet how long an interval is: the gap is one.
+            None if self.record_ns == 0 => range.length_ns(),
+            None => self.record_ns,
+            Some(rule @ AvailabilityRule::Sliding { .. })
+                if self.record_ns == 0 || self.slotted(rule, self.record_ns).is_none() =>
+            {
+                rule.interval_ns()
+            }
+            Some(_) => return self.take_slotted_gap(range, exclusion, out),
+        };
+        if let Some(rule) = &rule {
+            self.close_slot(rule, out);
+        }
+        for (range, slots) in self.pieces(range, grid_ns) {
+            let item = Item::empty(range, slots, exclusion);
+            match &rule {
+                None => self.count(item, AvailabilityLabel::Available, out),
+                Some(_) => self.label(item, out),
+            }
+        }
+    }
+
+    /// The same on a grid: whole slots without data are one item for each window.
+    fn take_slotted_gap(
+        &mut self,
+        range: TimeRange,
+        exclusion: Option<&Exclusion>,
+        out: &mut JudgeOutput,
+    ) {
+        let Some(rule) = self.objective.rule() else { return };
+        let grid_ns = rule.interval_ns();
+        let mut start_ns = range.start_ns;
+        while start_ns < range.end_ns {
+            let key_ns = slot_start(&rule, start_ns);
+            if self.slot.as_ref().is_some_and(|s| s.range.start_ns != key_ns) {
+                self.close_slot(&rule, out);
+            }
+            let window = self.objective.window.at(start_ns, self.objective.utc_offset_s);
+            let end_ns = range.end_ns.min(window.end_ns.max(key_ns + grid_ns));
+            let whole = (end_ns - key_ns) / grid_ns;
+            if whole == 0 || self.slot.is_some() || start_ns != key_ns {
+                // A part of a slot: it may have records, too.
+                let slot = self.slot.get_or_insert_with(|| OpenSlot::new(key_ns, grid_ns));
+                slot.exclude(exclusion);
+                start_ns = slot.range.end_ns.min(range.end_ns);
+                if start_ns == slot.range.end_ns {
+                    self.close_slot(&rule, out);
+                }
+                continue;
+            }
+            let end_ns = key_ns + whole * grid_ns;
+            let item = Item::empty(TimeRange { start_ns, end_ns }, whole as u64, exclusion);
+            self.label(item, out);
+            start_ns = end_ns;
+        }
+    }
+
+    fn close_slot(&mut self, rule: &AvailabilityRule, out: &mut JudgeOutput) {
+        if let Some(slot) = self.slot.take() {
+            let item = self.item_of(slot, rule, 1);
+            self.label(item, out);
+        }
+    }
+
+    fn item_of(&self, slot: OpenSlot, rule: &AvailabilityRule, slots: u64) -> Item {
+        let direction = self.objective.direction;
+        let enough = match *rule {
+            AvailabilityRule::Sliding { .. } => true,
+            AvailabilityRule::Blocks { least_packets, .. } => {
+                loss_bounds(&slot.counters, direction)
+                    .is_some_and(|loss| loss.base_high >= least_packets.saturating_mul(slots))
+            }
+        };
+        let class = match enough && !slot.doubtful {
+            true => classify(&slot.counters, direction, rule.loss_ratio(), slots),
+            false => IntervalClass::Unknown,
+        };
+        let seconds = matches!(self.objective.metric, ObjectiveMetric::ErroredSeconds { .. });
+        let tally = match slot.exclusion.is_none() {
+            true if seconds => tally_seconds(&self.objective, &slot.counters, class, slots),
+            true => slot.tally,
+            false => None,
+        };
+        let OpenSlot { range, exclusion, caveats, .. } = slot;
+        Item { range, slots, class, exclusion, tally, caveats }
+    }
+
+    /// Finds out whether the next interval was available, and counts what that decides.
+    fn label(&mut self, item: Item, out: &mut JudgeOutput) {
+        let Some(sliding) = &mut self.sliding else {
+            let label = match item.class {
+                IntervalClass::Good => AvailabilityLabel::Available,
+                IntervalClass::Bad => AvailabilityLabel::Unavailable,
+                IntervalClass::Unknown => AvailabilityLabel::Undecided,
+            };
+            return self.count(item, label, out);
+        };
+        let mut decided = Vec::new();
+        sliding.push(item.class, item.slots, item, &mut decided);
+        for (item, label) in decided {
+            self.count(item, label, out);
+        }
+    }
+
+    /// Counts an interval whose label is final.
+    fn count(&mut self, item: Item, label: AvailabilityLabel, out: &mut JudgeOutput) {
+        let start_ns = item.range.start_ns;
+        if self.window.as_ref().is_some_and(|w| start_ns >= w.range.end_ns) {
+            self.close_window(out);
+        }
+        self.note_label(&item, label, out);
+        let requirement = self.requirement(start_ns);
+        let range = self.objective.window.at(start_ns, self.objective.utc_offset_s);
+        let rule = self.objective.rule();
+        let interval_ns = rule.map_or(0, |r| r.interval_ns());
+        let window =
+            self.window.get_or_insert_with(|| OpenWindow::new(range, requirement, interval_ns));
+        if rule.is_some() {
+            self.runs.count(&mut window.availability, item.labelled(label));
+        }
+        window.add(&item, label);
+    }
+
+    fn note_label(&mut self, item: &Item, label: AvailabilityLabel, out: &mut JudgeOutput) {
+        let ObjectiveMetric::Availability { .. } = self.objective.metric else { return };
+        if self.sliding.is_none() && item.exclusion.is_some() {
+            return;
+        }
+        let at_ns = item.range.start_ns;
+        let since_ns = self.label.map_or(at_ns, |l| l.since_ns);
+        let before = self.label.map_or(AvailabilityLabel::Available, |l| l.label);
+        self.label = Some(LabelSince { label, since_ns });
+        if label != before {
+            self.label = Some(LabelSince { label, since_ns: at_ns });
+            let duration_ns = at_ns - since_ns;
+            self.tell(at_ns, SlaEventKind::Availability { label, before, duration_ns }, out);
+        }
+    }
+
+    /// Closes the window as soon as nothing can change it.
+    fn settle(&mut self, out: &mut JudgeOutput) {
+        let waits = self.slot.is_some()
+            || self.sliding.as_ref().is_some_and(|s| s.waiting().next().is_some());
+        let over = |w: &OpenWindow| self.next_ns.is_some_and(|next| next >= w.range.end_ns);
+        if !waits && self.window.as_ref().is_some_and(over) {
+            self.close_window(out);
+        }
+    }
+
+    fn close_window(&mut self, out: &mut JudgeOutput) {
+        let Some(window) = self.window.take() else { return };
+        let start_ns = window.range.start_ns;
+        if self.month.as_ref().is_some_and(|m| start_ns >= m.end_ns) {
+            out.months.extend(self.month.take());
+        }
+        let evidence = window.evidence(&self.objective);
+        let mut month = self.month.take().unwrap_or_else(|| self.empty_month(start_ns));
+        add_closed(&mut month, &window, evidence.as_ref());
+        match window.range.end_ns >= month.end_ns {
+            true => out.months.push(month),
+            false => self.month = Some(month),
+        }
+        let Some(evidence) = evidence else { return };
+        let (breach, recovery) = (self.objective.breach, self.objective.recovery);
+        let crossings = self.hysteresis.step(window.range, evidence.verdict, breach, recovery);
+        for crossing in crossings.into_iter().flatten() {
+            let evidence = Box::new(evidence.clone());
+            let (at_ns, kind) = match crossing {
+                Crossing::Breach { at_ns, missed } => {
+                    (at_ns, SlaEventKind::Breach { missed, of: breach.m, evidence })
+                }
+                Crossing::Recovery { at_ns, breach_ns } => {
+                    let duration_ns = at_ns - breach_ns;
+                    (at_ns, SlaEventKind::Recovery { breach_ns, duration_ns, evidence })
+                }
+                Crossing::Unknown => (start_ns, SlaEventKind::Unknown { evidence }),
+                Crossing::Known => (start_ns, SlaEventKind::Known { evidence }),
+            };
+            self.tell(at_ns, kind, out);
+        }
+        out.windows.push(evidence);
+    }
+
+    fn tell(&self, at_ns: i64, kind: SlaEventKind, out: &mut JudgeOutput) {
+        out.events.push(SlaEvent {
+            objective: self.objective.name.clone(),
+            subject: self.subject.clone(),
+            at_ns,
+            known_ns: self.next_ns.unwrap_or(at_ns),
+            kind,
+        });
+    }
+
+    fn requirement(&self, at_ns: i64) -> Option<Requirement> {
+        let hour_ns = hour_of(at_ns);
+        let usual = self.usuals.iter().find(|u| u.hour_ns == hour_ns).and_then(|u| u.usual);
+        Requirement::of(&self.objective, usual)
+    }
+
+    fn empty_month(&self, at_ns: i64) -> ObjectiveMonth {
+        let range = month_at(at_ns, self.objective.utc_offset_s);
+        ObjectiveMonth {
+            objective: self.objective.name.clone(),
+            subject: self.subject.clone(),
+            direction: self.objective.direction,
+            text: self.objective.to_string(),
+            standard: self.objective.standard.clone(),
+            start_ns: range.start_ns,
+            end_ns: range.end_ns,
+            provisional: false,
+            revision: 0,
+            windows: WindowTotals::default(),
+            worst: None,
+            availability: Default::default(),
+            seconds: Default::default(),
+            caveats: Vec::new(),
+        }
+    }
+}
+
+/// Hours whose usual is kept: intervals wait for their label for one at most.
+const HOURS: usize = 4;
