@@ -4,10 +4,12 @@
 //! Nothing here assumes a distribution. Repetitions may be too few for an interval or a test to
 //! reach the level asked for. Then there is none, rather than one that promises too much.
 
+mod exact;
 mod order;
 mod ranks;
 mod shapley;
 
+pub use exact::{fisher_greater, holm};
 pub use order::{median, quantile};
 pub use ranks::{MannWhitney, Shift, cliffs_delta, hodges_lehmann, least_p, mann_whitney};
 pub use shapley::{ShapleyValue, interactions, shapley, shares};
