@@ -10,19 +10,27 @@
 //!   on counts at the edges of the histogram's buckets, and on [`Hysteresis`].
 //! - [`BurnAlert`] watches how fast an error budget is spent.
 //! - [`MaintenanceWindow`] and [`own_doubt`] say which time is left out.
+//! - [`SideSettler`] gives losses the side that later answers prove.
 //! - [`LossEpisodes`] and [`worse_members`] say where and between whom packets were lost.
 //!
 //! What users read of it stands in docs/sla.md.
 
+mod burn;
 mod digits;
+mod doubt;
+mod episode;
 mod hysteresis;
 mod judge;
+mod maintenance;
+mod members;
 mod month;
 mod objective;
 mod open_window;
+mod preset;
 mod rule;
 mod runs;
 mod share;
+mod sides;
 mod sliding;
 mod slot;
 mod tally;
@@ -31,11 +39,18 @@ mod tests;
 mod usual;
 mod window;
 
+pub use burn::{BurnAlert, BurnRule, BurnSample, BurnSeverity, BurnState};
+pub use doubt::own_doubt;
+pub use episode::LossEpisodes;
 pub use hysteresis::{Crossing, Hysteresis};
 pub use judge::{InputRefused, Judge, JudgeInput, JudgeOutput};
+pub use maintenance::{MaintenanceTime, MaintenanceWindow, Weekday};
+pub use members::{MemberCounts, WorseMember, dispersion, worse_members};
 pub use objective::{Objective, ObjectiveError, ObjectiveLimit, ObjectiveMetric, OutOf};
-pub use rule::{AvailabilityRule, SecondRule};
+pub use preset::Preset;
+pub use rule::{AvailabilityRule, LEAST_PACKETS, SecondRule};
 pub use runs::{AvailabilityRuns, LabelledIntervals};
+pub use sides::SideSettler;
 pub use sliding::{IntervalClass, SlidingAvailability};
 pub use usual::{LEAST_WEEKS, Usual, WEEKS, same_hours};
 pub use window::{ObjectiveWindow, TimeRange, month_at};

@@ -378,7 +378,7 @@ impl Objective {
                         "window.offset_s",
                         format!("{offset_s} must be less than length_s, which is {length_s}"),
                     );
-                } else if usual && (3_600 % length_s != 0 || offset_s != 0) {
+                } else if usual && (!3_600u32.is_multiple_of(length_s) || offset_s != 0) {
                     refuse(
                         "window.length_s",
                         format!(
@@ -466,7 +466,7 @@ impl fmt::Display for Objective {
             }
         }
         match self.window {
-            ObjectiveWindow::Fixed { length_s, .. } if length_s % 60 == 0 => {
+            ObjectiveWindow::Fixed { length_s, .. } if length_s.is_multiple_of(60) => {
                 write!(f, " in each {} min", length_s / 60)
             }
             ObjectiveWindow::Fixed { length_s, .. } => write!(f, " in each {length_s} s"),

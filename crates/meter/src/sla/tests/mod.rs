@@ -2,6 +2,7 @@
 
 mod availability;
 mod blocks;
+mod burn;
 mod carried;
 mod hysteresis;
 mod samples;

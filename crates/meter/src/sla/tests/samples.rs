@@ -353,11 +353,11 @@ proptest! {
                 None => filling >> unknown.iter().position(|&u| u == i).unwrap() & 1 == 1,
             };
             let (mut available, mut lost, mut sent) = (true, 0, 0);
-            for i in 0..60 {
+            for (i, fed) in fed.iter().enumerate().take(60) {
                 if (i..i + 3).all(|j| bad(j) == available) {
                     available = !available;
                 }
-                if let (true, Some(n)) = (available, fed[i]) {
+                if let (true, &Some(n)) = (available, fed) {
                     lost += n;
                     sent += 10;
                 }
