@@ -8,17 +8,17 @@
 mod intake;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sonde_results::Interval;
 use sonde_results::sla::{
     AvailabilityLabel, Evidence, Exclusion, ExclusionKind, ObjectiveMonth, SlaEvent, SlaEventKind,
-    WindowTotals,
 };
 
 use super::hysteresis::{Crossing, Hysteresis};
-use super::month::{add_closed, add_open};
+use super::month::MonthSums;
 use super::objective::{Objective, ObjectiveMetric};
 use super::open_window::{Item, OpenWindow};
 use super::rule::AvailabilityRule;
@@ -78,7 +78,10 @@ pub enum InputRefused {
 /// Judges one objective of one subject. All of it can be saved.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Judge {
-    objective: Objective,
+    /// Shared: there are many subjects of one objective.
+    #[serde(with = "shared")]
+    #[schemars(with = "Objective")]
+    objective: Arc<Objective>,
     subject: String,
     /// End of what was taken.
     next_ns: Option<i64>,
@@ -91,7 +94,7 @@ pub struct Judge {
     label: Option<LabelSince>,
     window: Option<OpenWindow>,
     hysteresis: Hysteresis,
-    month: Option<ObjectiveMonth>,
+    month: Option<MonthSums>,
     usuals: VecDeque<UsualOfHour>,
 }
 
@@ -127,7 +130,8 @@ impl<'a> JudgeInput<'a> {
 
 impl Judge {
     /// Of `objective`, in which [`Objective::diagnose`] finds nothing wrong.
-    pub fn new(objective: Objective, subject: impl Into<String>) -> Judge {
+    pub fn new(objective: impl Into<Arc<Objective>>, subject: impl Into<String>) -> Judge {
+        let objective = objective.into();
         let (sliding, consecutive) = match objective.rule() {
             Some(AvailabilityRule::Sliding { window, consecutive, .. }) => {
                 (Some(SlidingAvailability::new(window)), consecutive)
@@ -151,10 +155,16 @@ impl Judge {
     }
 
     /// As `saved` left off, if that judged the same objective of the same subject; else a new one.
-    pub fn resume(objective: Objective, subject: impl Into<String>, saved: Option<Judge>) -> Judge {
+    pub fn resume(
+        objective: impl Into<Arc<Objective>>,
+        subject: impl Into<String>,
+        saved: Option<Judge>,
+    ) -> Judge {
         let new = Judge::new(objective, subject);
         match saved {
-            Some(old) if old.objective == new.objective && old.subject == new.subject => old,
+            Some(old) if old.objective == new.objective && old.subject == new.subject => {
+                Judge { objective: new.objective, ..old }
+            }
             _ => new,
         }
     }
@@ -239,27 +249,25 @@ impl Judge {
 
     /// The month that is filling, with intervals that still wait for their label as they look now.
     pub fn month_so_far(&self) -> Option<ObjectiveMonth> {
-        let window = self.window.as_ref();
-        let start_ns = window.map(|w| w.range.start_ns);
-        let mut month = match (&self.month, start_ns) {
-            (Some(month), Some(start)) if start >= month.end_ns => self.empty_month(start),
-            (Some(month), _) => month.clone(),
-            (None, start) => {
-                let first = self.sliding.as_ref().and_then(|s| s.waiting().next());
-                self.empty_month(start.or(first.map(|(item, _)| item.range.start_ns))?)
-            }
+        let mut waiting = self.sliding.iter().flat_map(|s| s.waiting()).peekable();
+        let first_ns = match &self.window {
+            Some(window) => Some(window.range.start_ns),
+            None => waiting.peek().map(|(item, _)| item.range.start_ns),
         };
-        if let Some(window) = window {
-            add_open(&mut month, window);
+        let mut month = match (&self.month, first_ns) {
+            (Some(month), first) if first.is_none_or(|first| first < month.range.end_ns) => {
+                month.clone()
+            }
+            (_, first) => self.month_of(first?),
+        };
+        if let Some(window) = &self.window {
+            month.add_open(window);
         }
         let mut runs = self.runs.clone();
-        for (item, label) in self.sliding.iter().flat_map(|s| s.waiting()) {
-            if item.range.start_ns < month.end_ns {
-                runs.count(&mut month.availability, item.labelled(label));
-            }
+        for (item, label) in waiting.filter(|(i, _)| i.range.start_ns < month.range.end_ns) {
+            runs.count(&mut month.availability, item.labelled(label));
         }
-        month.provisional = true;
-        Some(month)
+        Some(month.report(&self.objective, &self.subject, true))
     }
 
     /// Finds out whether the next interval was available, and counts what that decides.
@@ -327,14 +335,15 @@ impl Judge {
     fn close_window(&mut self, out: &mut JudgeOutput) {
         let Some(window) = self.window.take() else { return };
         let start_ns = window.range.start_ns;
-        if self.month.as_ref().is_some_and(|m| start_ns >= m.end_ns) {
-            out.months.extend(self.month.take());
+        let report = |month: MonthSums| month.report(&self.objective, &self.subject, false);
+        if let Some(over) = self.month.take_if(|m| start_ns >= m.range.end_ns) {
+            out.months.push(report(over));
         }
         let evidence = window.evidence(&self.objective);
-        let mut month = self.month.take().unwrap_or_else(|| self.empty_month(start_ns));
-        add_closed(&mut month, &window, evidence.as_ref());
-        match window.range.end_ns >= month.end_ns {
-            true => out.months.push(month),
+        let mut month = self.month.take().unwrap_or_else(|| self.month_of(start_ns));
+        month.add_closed(&window, evidence.as_ref());
+        match window.range.end_ns >= month.range.end_ns {
+            true => out.months.push(report(month)),
             false => self.month = Some(month),
         }
         let Some(evidence) = evidence else { return };
@@ -374,24 +383,27 @@ impl Judge {
         Requirement::of(&self.objective, usual)
     }
 
-    fn empty_month(&self, at_ns: i64) -> ObjectiveMonth {
-        let range = month_at(at_ns, self.objective.utc_offset_s);
-        ObjectiveMonth {
-            objective: self.objective.name.clone(),
-            subject: self.subject.clone(),
-            direction: self.objective.direction,
-            text: self.objective.to_string(),
-            standard: self.objective.standard.clone(),
-            start_ns: range.start_ns,
-            end_ns: range.end_ns,
-            provisional: false,
-            revision: 0,
-            windows: WindowTotals::default(),
-            worst: None,
-            availability: Default::default(),
-            seconds: Default::default(),
-            caveats: Vec::new(),
-        }
+    fn month_of(&self, at_ns: i64) -> MonthSums {
+        MonthSums::new(month_at(at_ns, self.objective.utc_offset_s))
+    }
+}
+
+/// Saves the objective as if it were not shared.
+mod shared {
+    use super::{Arc, Objective};
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub fn serialize<S: Serializer>(
+        objective: &Arc<Objective>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        objective.as_ref().serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Arc<Objective>, D::Error> {
+        Objective::deserialize(deserializer).map(Arc::new)
     }
 }
 

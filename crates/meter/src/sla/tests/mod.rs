@@ -4,9 +4,12 @@ mod availability;
 mod blocks;
 mod burn;
 mod carried;
+mod docs;
 mod hysteresis;
+mod late;
 mod samples;
 mod sequences;
+mod settings;
 
 use sonde_results::sla::{AvailabilityLabel, MeasuredDirection};
 use sonde_results::{Counters, Interval};
@@ -67,4 +70,9 @@ fn feed(judge: &mut Judge, start: i64, letters: &str, out: &mut JudgeOutput) {
         };
         fed.unwrap();
     }
+}
+#[test]
+fn a_judge_is_small() {
+    // There is one for each objective of each of 20,000 streams.
+    assert!(size_of::<Judge>() <= 1_408, "{}", size_of::<Judge>());
 }
