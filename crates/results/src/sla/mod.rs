@@ -6,12 +6,14 @@
 mod availability;
 mod event;
 mod month;
+mod report;
 mod standard;
 mod verdict;
 
 pub use availability::{AvailabilityLabel, AvailabilityTotals, ExcludedTime};
 pub use event::{LossDirection, LossEpisode, SlaEvent, SlaEventKind, StreamLoss};
 pub use month::{CaveatIntervals, ObjectiveMonth, SecondTotals, WindowTotals};
+pub use report::{GroupObjective, SlaReport};
 pub use standard::{Standard, StandardText};
 pub use verdict::{
     BoundSense, Evidence, Exclusion, ExclusionKind, MeasuredDirection, ObjectiveUnit,

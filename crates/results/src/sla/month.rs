@@ -137,10 +137,10 @@ impl ObjectiveMonth {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn month(subject: &str, met: u64, missed: u64, undecided: u64) -> ObjectiveMonth {
+    pub(crate) fn month(subject: &str, met: u64, missed: u64, undecided: u64) -> ObjectiveMonth {
         ObjectiveMonth {
             objective: "loss".into(),
             subject: subject.into(),

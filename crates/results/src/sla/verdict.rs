@@ -123,13 +123,14 @@ pub struct Evidence {
     pub low: Option<f64>,
     /// The greatest that the value can be.
     pub high: Option<f64>,
-    /// What the value is held against, in `unit`; `None`: the usual is not known.
+    /// What the value is held against, in `unit`. Where it hangs on what is usual, the greatest
+    /// that this can be; `None`: that is not known.
     pub bound: Option<f64>,
     /// Which side of the bound is good.
     pub sense: BoundSense,
     /// Unit of the value and the bound.
     pub unit: ObjectiveUnit,
-    /// Of a percentile objective: the delay beyond which samples count, ns.
+    /// Of a percentile objective: the delay beyond which samples count, ns; likewise.
     pub limit_ns: Option<f64>,
     /// Samples, or packets sent, on which the value stands.
     pub samples: u64,
