@@ -17,6 +17,7 @@ use sonde_results::sla::{
     AvailabilityLabel, Evidence, Exclusion, ExclusionKind, ObjectiveMonth, SlaEvent, SlaEventKind,
 };
 
+use super::group::LabelledTime;
 use super::hysteresis::{Crossing, Hysteresis};
 use super::month::MonthSums;
 use super::objective::{Objective, ObjectiveMetric};
@@ -49,6 +50,8 @@ pub struct JudgeOutput {
     pub windows: Vec<Evidence>,
     /// Each month that closed.
     pub months: Vec<ObjectiveMonth>,
+    /// Where the objective is availability: time whose label became final, in order.
+    pub labels: Vec<LabelledTime>,
 }
 
 /// Why an input was refused. It changed nothing.
@@ -308,6 +311,8 @@ impl Judge {
 
     fn note_label(&mut self, item: &Item, label: AvailabilityLabel, out: &mut JudgeOutput) {
         let ObjectiveMetric::Availability { .. } = self.objective.metric else { return };
+        let excluded = item.exclusion.is_some();
+        out.labels.push(LabelledTime { range: item.range, label, excluded });
         if self.sliding.is_none() && item.exclusion.is_some() {
             return;
         }

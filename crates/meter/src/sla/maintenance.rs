@@ -96,6 +96,11 @@ impl MaintenanceTime {
 }
 
 impl MaintenanceWindow {
+    /// Whether `at_ns` lies in it.
+    pub fn covers(&self, at_ns: i64) -> bool {
+        self.when.covers(at_ns)
+    }
+
     /// Whether it was entered after it had begun, by the one around `at_ns`. Then it is a
     /// correction: the figures of before are kept beside those with it.
     pub fn entered_late(&self, at_ns: i64) -> bool {
@@ -164,7 +169,7 @@ mod tests {
         // Sunday 2023-11-19 02:00 to 04:00 in a zone an hour ahead: 01:00 to 03:00 UTC.
         let night = weekly(Weekday::Sunday, 7_200, 7_200, 3_600);
         let start = 1_700_355_600;
-        let covers = |at: i64| night.when.covers(at * SECOND);
+        let covers = |at: i64| night.covers(at * SECOND);
         assert_eq!(
             [start - 1, start, start + 7_199, start + 7_200].map(covers),
             [false, true, true, false]

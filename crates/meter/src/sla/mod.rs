@@ -8,6 +8,7 @@
 //!   [`Preset`] gives those of the standards.
 //! - [`Judge`] judges one objective of one subject. It stands on [`SlidingAvailability`] or blocks,
 //!   on counts at the edges of the histogram's buckets, and on [`Hysteresis`].
+//! - [`GroupAvailability`] is that of a group, by the labels of its members.
 //! - [`BurnAlert`] watches how fast an error budget is spent.
 //! - [`MaintenanceWindow`] and [`own_doubt`] say which time is left out.
 //! - [`SideSettler`] gives losses the side that later answers prove.
@@ -19,6 +20,7 @@ mod burn;
 mod digits;
 mod doubt;
 mod episode;
+mod group;
 mod hysteresis;
 mod judge;
 mod maintenance;
@@ -42,6 +44,7 @@ mod window;
 pub use burn::{BurnAlert, BurnRule, BurnSample, BurnSeverity, BurnState};
 pub use doubt::own_doubt;
 pub use episode::LossEpisodes;
+pub use group::{GroupAvailability, LabelledTime};
 pub use hysteresis::{Crossing, Hysteresis};
 pub use judge::{InputRefused, Judge, JudgeInput, JudgeOutput};
 pub use maintenance::{MaintenanceTime, MaintenanceWindow, Weekday};

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sonde_results::caveat::CaveatSet;
-use sonde_results::sla::{AvailabilityLabel, Exclusion, ExclusionKind};
+use sonde_results::sla::{AvailabilityLabel, Exclusion};
 use sonde_results::{Counters, Interval};
 
 use super::open_window::Item;
@@ -19,8 +19,6 @@ pub(super) struct OpenSlot {
     pub counters: Counters,
     pub tally: Option<Tally>,
     pub exclusion: Option<Exclusion>,
-    /// The station doubts itself in a part of it: its data are not used at all.
-    pub doubtful: bool,
     pub caveats: CaveatSet,
 }
 
@@ -31,7 +29,6 @@ impl OpenSlot {
             counters: Counters::default(),
             tally: None,
             exclusion: None,
-            doubtful: false,
             caveats: CaveatSet::default(),
         }
     }
@@ -52,7 +49,6 @@ impl OpenSlot {
     /// Interval). Of several names the first in order stays.
     pub fn exclude(&mut self, exclusion: Option<&Exclusion>) {
         let Some(exclusion) = exclusion else { return };
-        self.doubtful |= exclusion.kind == ExclusionKind::StationDoubt;
         if self.exclusion.as_ref().is_none_or(|known| exclusion < known) {
             self.exclusion = Some(exclusion.clone());
         }

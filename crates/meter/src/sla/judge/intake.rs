@@ -50,22 +50,26 @@ impl Judge {
             }
             return;
         }
-        self.close_slot(&rule, out);
         let interval_ns = rule.interval_ns();
         let slots = ((range.length_ns() + interval_ns / 2) / interval_ns).max(1) as u64;
         let mut slot = OpenSlot::new(range.start_ns, range.length_ns());
         slot.add(record, counts, exclusion);
         let item = self.item_of(slot, &rule, slots);
-        let ObjectiveMetric::Availability { .. } = self.objective.metric else {
-            return self.label(item, out);
-        };
-        if slots == 1 {
+        if let AvailabilityRule::Blocks { .. } = rule {
+            return self.take_slotted(range, &item, out);
+        }
+        self.cut_slot(range.start_ns, &rule, out);
+        if slots == 1 || !self.divisible() {
             return self.label(item, out);
         }
-        // All intervals of a record are alike, so that they can be shared out to windows.
         for (range, slots) in self.pieces(range, interval_ns) {
             self.label(Item { range, slots, ..item.clone() }, out);
         }
+    }
+
+    /// Whether the intervals of a record, which are all alike, can be shared out to windows.
+    fn divisible(&self) -> bool {
+        matches!(self.objective.metric, ObjectiveMetric::Availability { .. })
     }
 
     /// What is left of the pieces of `range` by windows, each with its intervals of `grid_ns`. They
@@ -112,10 +116,10 @@ impl Judge {
             {
                 rule.interval_ns()
             }
-            Some(_) => return self.take_slotted_gap(range, exclusion, out),
+            Some(_) => return self.take_slotted(range, &Item::empty(range, 1, exclusion), out),
         };
         if let Some(rule) = &rule {
-            self.close_slot(rule, out);
+            self.cut_slot(range.start_ns, rule, out);
         }
         for (range, slots) in self.pieces(range, grid_ns) {
             let item = Item::empty(range, slots, exclusion);
@@ -126,15 +130,12 @@ impl Judge {
         }
     }
 
-    /// The same on a grid: whole slots without data are one item for each window.
-    fn take_slotted_gap(
-        &mut self,
-        range: TimeRange,
-        exclusion: Option<&Exclusion>,
-        out: &mut JudgeOutput,
-    ) {
+    /// Takes time on the grid: whole slots are as `alike` says, one item for each window. Parts of
+    /// slots at its ends have no data of their own: a record is not cut.
+    fn take_slotted(&mut self, range: TimeRange, alike: &Item, out: &mut JudgeOutput) {
         let Some(rule) = self.objective.rule() else { return };
         let grid_ns = rule.interval_ns();
+        let divided = alike.tally.is_none() || self.divisible();
         let mut start_ns = range.start_ns;
         while start_ns < range.end_ns {
             let key_ns = slot_start(&rule, start_ns);
@@ -142,12 +143,14 @@ impl Judge {
                 self.close_slot(&rule, out);
             }
             let window = self.objective.window.at(start_ns, self.objective.utc_offset_s);
-            let end_ns = range.end_ns.min(window.end_ns.max(key_ns + grid_ns));
+            let end_ns = match divided {
+                true => range.end_ns.min(window.end_ns.max(key_ns + grid_ns)),
+                false => range.end_ns,
+            };
             let whole = (end_ns - key_ns) / grid_ns;
             if whole == 0 || self.slot.is_some() || start_ns != key_ns {
-                // A part of a slot: it may have records, too.
                 let slot = self.slot.get_or_insert_with(|| OpenSlot::new(key_ns, grid_ns));
-                slot.exclude(exclusion);
+                slot.exclude(alike.exclusion.as_ref());
                 start_ns = slot.range.end_ns.min(range.end_ns);
                 if start_ns == slot.range.end_ns {
                     self.close_slot(&rule, out);
@@ -155,10 +158,18 @@ impl Judge {
                 continue;
             }
             let end_ns = key_ns + whole * grid_ns;
-            let item = Item::empty(TimeRange { start_ns, end_ns }, whole as u64, exclusion);
-            self.label(item, out);
+            let range = TimeRange { start_ns, end_ns };
+            self.label(Item { range, slots: whole as u64, ..alike.clone() }, out);
             start_ns = end_ns;
         }
+    }
+
+    /// Closes the slot that is filling, which ends at `at_ns` at the latest.
+    fn cut_slot(&mut self, at_ns: i64, rule: &AvailabilityRule, out: &mut JudgeOutput) {
+        if let Some(slot) = &mut self.slot {
+            slot.range.end_ns = slot.range.end_ns.min(at_ns);
+        }
+        self.close_slot(rule, out);
     }
 
     fn close_slot(&mut self, rule: &AvailabilityRule, out: &mut JudgeOutput) {
@@ -177,7 +188,7 @@ impl Judge {
                     .is_some_and(|loss| loss.base_high >= least_packets.saturating_mul(slots))
             }
         };
-        let class = match enough && !slot.doubtful {
+        let class = match enough {
             true => classify(&slot.counters, direction, rule.loss_ratio(), slots),
             false => IntervalClass::Unknown,
         };

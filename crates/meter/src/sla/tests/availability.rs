@@ -179,6 +179,10 @@ fn what_was_judged_is_not_judged_again() {
         refused,
         Err(InputRefused::OutOfOrder { start_ns: 2 * SECOND, next_ns: 4 * SECOND })
     );
+    let mut early = record(3, 4, 10, 0);
+    (early.start_ns, early.end_ns) = (3_400_000_000, 4_400_000_000);
+    let refused = judge.push(JudgeInput::record(&early), &mut out);
+    assert!(matches!(refused, Err(InputRefused::OutOfOrder { .. })), "more than half is over");
     let refused = judge.push(JudgeInput::gap(range(5, 5)), &mut out);
     assert!(matches!(refused, Err(InputRefused::Empty { .. })));
     assert_eq!(judge, before);

@@ -112,3 +112,18 @@ fn a_block_that_touches_maintenance_is_left_out_and_one_that_is_partly_missing_i
     assert_eq!((totals.excluded[0].name.as_str(), totals.excluded[0].intervals), ("night", 1));
     assert_eq!(totals.excluded[0].length_ns, 60 * SECOND);
 }
+
+#[test]
+fn a_record_longer_than_a_block_stands_for_those_that_it_covers() {
+    // Ten seconds of the first block by themselves, then 50 s in one record: two whole blocks.
+    for (lost, wanted) in [(0, (3, 0, 0)), (500, (1, 2, 0)), (100, (1, 0, 2))] {
+        let mut judge = Judge::new(blocks(20, 0.2, 30), "Lyon");
+        let mut out = JudgeOutput::default();
+        for at in 0..10 {
+            judge.push(JudgeInput::record(&record(at, at + 1, 10, 0)), &mut out).unwrap();
+        }
+        judge.push(JudgeInput::record(&record(10, 60, 500, lost)), &mut out).unwrap();
+        let t = judge.month_so_far().unwrap().availability;
+        assert_eq!((t.available, t.unavailable, t.undecided), wanted, "{lost} lost");
+    }
+}

@@ -155,6 +155,7 @@ proptest! {
             prop_assert!(alike(&serde_json::to_value(&whole).unwrap(), &serde_json::to_value(&cut).unwrap()), "{}", objective);
             prop_assert_eq!(&a.events, &b.events);
             prop_assert_eq!(&a.windows, &b.windows);
+            prop_assert_eq!(&a.labels, &b.labels);
             let months = |out: &JudgeOutput| serde_json::to_value(&out.months).unwrap();
             prop_assert!(alike(&months(&a), &months(&b)), "{}", objective);
         }
@@ -185,6 +186,22 @@ proptest! {
                 out
             };
             prop_assert_eq!(with(&history), with(&others), "{}", objective);
+        }
+    }
+
+    #[test]
+    fn a_window_has_one_verdict(history in fed()) {
+        for objective in objectives() {
+            let mut judge = Judge::new(objective.clone(), "Lyon");
+            let mut out = JudgeOutput::default();
+            records(&history, START).iter().for_each(|fed| push(&mut judge, fed, &mut out));
+            judge.advance((START + 20_000) * SECOND, &mut out);
+            let apart = |w: &[sonde_results::sla::Evidence]| w[0].end_ns <= w[1].start_ns;
+            prop_assert!(out.windows.windows(2).all(apart), "{}", objective);
+            let known = out.events.iter().all(|e| e.at_ns <= e.known_ns);
+            prop_assert!(known && out.events.is_sorted_by_key(|e| e.known_ns));
+            let ends = out.labels.windows(2).all(|l| l[0].range.end_ns <= l[1].range.start_ns);
+            prop_assert!(ends, "{}", objective);
         }
     }
 

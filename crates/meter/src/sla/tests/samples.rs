@@ -128,6 +128,8 @@ fn losses_without_a_side_leave_a_direction_open() {
     assert_eq!(sided(5, 6, 0), [Met, Met, Missed]);
     assert_eq!(sided(5, 0, 6), [Undecided, Met, Missed]);
     assert_eq!(sided(0, 0, 11), [Undecided, Undecided, Missed]);
+    // At most 9,900 got there, and 10 of them were lost on the way back.
+    assert_eq!(sided(0, 10, 100), [Undecided, Missed, Missed]);
     // Of 9,000 that got there, 9 may be lost on the way back.
     assert_eq!(sided(1_000, 9, 0), [Missed, Met, Missed]);
     assert_eq!(sided(1_000, 10, 0), [Missed, Missed, Missed]);
@@ -197,6 +199,21 @@ fn an_outage_leaves_the_loss_objective() {
         (with.verdict, with.low, with.unavailable, with.counted),
         (ObjectiveVerdict::Met, Some(0.0), 12, 48)
     );
+}
+
+#[test]
+fn a_month_keeps_its_worst_window() {
+    let objective = Objective { least_samples: Some(1), ..loss(0.01) };
+    let mut judge = Judge::new(objective, "Lyon");
+    let mut out = JudgeOutput::default();
+    for (minute, lost) in (0..).zip([0, 5, 30, 20, 30]) {
+        let record = record(minute * 60, minute * 60 + 60, 100, lost);
+        judge.push(JudgeInput::record(&record), &mut out).unwrap();
+    }
+    let month = judge.month_so_far().unwrap();
+    let worst = month.worst.unwrap();
+    assert_eq!((worst.start_ns, worst.low), (120 * SECOND, Some(0.3)), "the first of equal ones");
+    assert_eq!((month.windows.met, month.windows.missed), (1, 4));
 }
 
 #[test]

@@ -63,6 +63,14 @@ fn maintenance_leaves_the_base_and_not_the_state() {
 }
 
 #[test]
+fn maintenance_breaks_a_run_of_high_loss_intervals() {
+    let t = totals(9, 3, "gbbbbbg", "");
+    assert_eq!((t.high_loss, t.chli_runs, t.chli_intervals), (5, 1, 5));
+    let t = totals(9, 3, "gbbbbbg", "...M...");
+    assert_eq!((t.high_loss, t.chli_runs, t.chli_intervals), (4, 0, 0));
+}
+
+#[test]
 fn unknown_intervals_give_a_range() {
     let letters = "gbb?bbgg?gbbb?gggg?g";
     let filled = |with: &str| labels(4, &of(&letters.replace('?', with)));
