@@ -17,13 +17,13 @@ may_use() {
     results | sys) echo wire ;;
     report | server) echo results ;;
     port) echo wire sys bpf ;;
-    bpf | meter) echo wire results ;;
+    bpf | meter | store) echo wire results ;;
     lab) echo results sys ;;
     run) echo wire results sys bpf port meter ;;
     station) echo wire results sys run ;;
     testbed) echo wire results sys bpf port meter lab report run server ;;
     cli) echo wire results sys lab report run testbed station ;;
-    perf) echo wire results sys bpf port meter lab report run testbed server ;;
+    perf) echo wire results sys bpf port meter lab report run testbed server store ;;
     *) return 1 ;;
     esac
 }
@@ -73,6 +73,7 @@ for manifest in crates/*/Cargo.toml perf/Cargo.toml; do
             terminal_size | crossterm | termion | console | ratatui | tracing-subscriber | env_logger)
             case $crate in cli | perf) ;; *) fail "$crate may not use $dependency" ;; esac ;;
         libc | nix | rustix) case $crate in sys | bpf | port | run | cli) ;; *) fail "$crate may not use $dependency" ;; esac ;;
+        rusqlite) case $crate in store) ;; *) fail "$crate may not use $dependency" ;; esac ;;
         libbpf-rs | libbpf-cargo) case $crate in bpf) ;; *) fail "$crate may not use $dependency" ;; esac ;;
         axum | hyper | hyper-* | tokio | tokio-* | async-* | futures* | smol | mio | reqwest) case $crate in server) ;; *) fail "$crate may not use $dependency" ;; esac ;;
         esac
@@ -103,7 +104,7 @@ only 'read its arguments or environment, or end the process' \
 only 'look at the terminal' 'is_terminal|isatty|terminal_size|TIOCGWINSZ|tracing_subscriber' cli
 only 'catch a signal' 'sigaction|sigwait|signalfd|sigmask|libc::signal|signal_hook|SIGINT|SIGTERM|SIGHUP' cli bpf
 only 'be asynchronous' '(^|[^_[:alnum:]])async (fn|move|\{)|\.await([^[:alnum:]_]|$)' server
-only 'do input or output' '(^|[^_[:alnum:]])fs::|std::process::|std::io::(stdin|stdout|stderr)|(TcpStream|TcpListener|UdpSocket)' sys bpf port lab run station testbed server cli
+only 'do input or output' '(^|[^_[:alnum:]])fs::|std::process::|std::io::(stdin|stdout|stderr)|(TcpStream|TcpListener|UdpSocket)' sys bpf port lab run station testbed server store cli
 only 'read a clock' '(Instant|SystemTime)::now|clock_gettime' sys bpf port lab run testbed server cli
 
 found=$(code crates/station/src | grep -v '^crates/station/src/runner.rs:' |

@@ -1,0 +1,165 @@
+//! What the store cannot do, to what, and the next step.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why the store did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The file system refused something. Nothing that was acknowledged is lost.
+    #[error("cannot {what} {}: {source}; {}", path.display(), advice(source))]
+    Io {
+        /// The verb: "write".
+        what: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// No room even after the oldest data were given up. The batch was not taken: keep it, send it
+    /// again.
+    #[error(
+        "{} is full and nothing more in it can be given up; free space there, or lower the \
+         retention; batches are refused until then",
+        path.display()
+    )]
+    Full {
+        /// The folder of the store.
+        path: PathBuf,
+    },
+    /// Another process writes there.
+    #[error(
+        "{} is in use by another station; stop that one, or give this one a folder of its own",
+        path.display()
+    )]
+    Locked {
+        /// The folder of the store.
+        path: PathBuf,
+    },
+    /// A second writer was asked for.
+    #[error("this store has its writer already; give batches to that one")]
+    WriterTaken,
+    /// The catalogue refused something.
+    #[error("cannot {what} in the catalogue {}: {source}; {}", path.display(), sqlite_advice(source))]
+    Catalogue {
+        /// The verb: "read the segments".
+        what: &'static str,
+        /// The catalogue's file.
+        path: PathBuf,
+        /// What SQLite said.
+        source: rusqlite::Error,
+    },
+    /// A file holds what no version up to this one writes.
+    #[error(
+        "{} was written by a later version ({what}); use that version, or restore a back-up made \
+         by this one",
+        path.display()
+    )]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// What is unknown.
+        what: String,
+    },
+    /// A file is not what was written.
+    #[error("{} is damaged ({what}); it is set aside in the folder 'damaged'", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Where and how.
+        what: String,
+    },
+    /// A segment could not be made.
+    #[error("cannot write the segment {}: {source}; report this as a fault of Sonde", path.display())]
+    Segment {
+        /// The file.
+        path: PathBuf,
+        /// What the writer of Parquet said.
+        source: parquet::errors::ParquetError,
+    },
+    /// Rows or a query name a series that was never registered.
+    #[error("series {0} is not registered; register its labels first")]
+    UnknownSeries(u32),
+    /// The query is not one that can be answered.
+    #[error("{what}; {help}")]
+    Query {
+        /// What is wrong.
+        what: String,
+        /// What is allowed.
+        help: &'static str,
+    },
+    /// The query reached its limit.
+    #[error(
+        "the query met more than {limit} {of}; narrow its range or its series, or raise the limit"
+    )]
+    Limit {
+        /// The limit.
+        limit: u64,
+        /// Of what: "rows".
+        of: &'static str,
+    },
+    /// What no backend of this kind can do.
+    #[error("{what} cannot be asked of this store; {help}")]
+    Unsupported {
+        /// What was asked.
+        what: &'static str,
+        /// What to ask instead.
+        help: &'static str,
+    },
+}
+
+impl StoreError {
+    /// Of a failed call: `what` was to be done to `path`.
+    pub(crate) fn io(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StoreError {
+        let path = path.to_owned();
+        move |source| StoreError::Io { what, path, source }
+    }
+
+    /// Whether the disk has no room, so that giving up old data helps.
+    pub fn is_full(&self) -> bool {
+        match self {
+            StoreError::Full { .. } => true,
+            StoreError::Io { source, .. } => is_full(source),
+            StoreError::Catalogue { source, .. } => {
+                source.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull)
+            }
+            StoreError::Segment {
+                source: parquet::errors::ParquetError::External(inner), ..
+            } => inner.downcast_ref::<io::Error>().is_some_and(is_full),
+            _ => false,
+        }
+    }
+}
+
+/// ENOSPC or EDQUOT.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+fn advice(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "free space on its disk, or lower the retention"
+        }
+        io::ErrorKind::PermissionDenied => "give the station's user the rights to it",
+        io::ErrorKind::NotFound => "check that the folder of the store exists",
+        io::ErrorKind::ReadOnlyFilesystem => "mount its disk for writing",
+        _ => "check its disk ('dmesg', 'smartctl')",
+    }
+}
+
+fn sqlite_advice(source: &rusqlite::Error) -> &'static str {
+    match source.sqlite_error_code() {
+        Some(rusqlite::ErrorCode::DiskFull) => "free space on its disk, or lower the retention",
+        Some(rusqlite::ErrorCode::DatabaseBusy | rusqlite::ErrorCode::DatabaseLocked) => {
+            "end what else has it open for writing"
+        }
+        Some(rusqlite::ErrorCode::DatabaseCorrupt | rusqlite::ErrorCode::NotADatabase) => {
+            "restore a back-up of the store"
+        }
+        Some(rusqlite::ErrorCode::ReadOnly | rusqlite::ErrorCode::PermissionDenied) => {
+            "give the station's user the rights to it"
+        }
+        _ => "check its disk ('dmesg', 'smartctl')",
+    }
+}

@@ -1,0 +1,110 @@
+//! Every table once: name, levels, windows, default retention.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{DAY_NS, HOUR_NS, MINUTE_NS};
+
+/// A table of the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Table {
+    /// Interval records at the full rate.
+    #[serde(rename = "iv")]
+    Interval,
+    /// Those of one minute.
+    #[serde(rename = "iv1m")]
+    Interval1m,
+    /// Those of one hour.
+    #[serde(rename = "iv1h")]
+    Interval1h,
+    /// Those of one day.
+    #[serde(rename = "iv1d")]
+    Interval1d,
+    /// Flow records.
+    #[serde(rename = "flow")]
+    Flow,
+    /// Those of five minutes.
+    #[serde(rename = "flow5m")]
+    Flow5m,
+    /// Those of one hour.
+    #[serde(rename = "flow1h")]
+    Flow1h,
+}
+
+impl Table {
+    /// All, each after that which it is rolled up from.
+    pub const ALL: [Table; 7] = [
+        Table::Interval,
+        Table::Interval1m,
+        Table::Interval1h,
+        Table::Interval1d,
+        Table::Flow,
+        Table::Flow5m,
+        Table::Flow1h,
+    ];
+
+    /// Its name: folder, catalogue, SQL.
+    pub fn name(self) -> &'static str {
+        match self {
+            Table::Interval => "iv",
+            Table::Interval1m => "iv1m",
+            Table::Interval1h => "iv1h",
+            Table::Interval1d => "iv1d",
+            Table::Flow => "flow",
+            Table::Flow5m => "flow5m",
+            Table::Flow1h => "flow1h",
+        }
+    }
+
+    /// The table of that name.
+    pub fn from_name(name: &str) -> Option<Table> {
+        Table::ALL.into_iter().find(|table| table.name() == name)
+    }
+
+    /// Length of its windows, ns; 0: rows at the full rate.
+    pub fn step_ns(self) -> i64 {
+        match self {
+            Table::Interval | Table::Flow => 0,
+            Table::Interval1m => MINUTE_NS,
+            Table::Flow5m => 5 * MINUTE_NS,
+            Table::Interval1h | Table::Flow1h => HOUR_NS,
+            Table::Interval1d => DAY_NS,
+        }
+    }
+
+    /// What it is rolled up into.
+    pub fn coarser(self) -> Option<Table> {
+        match self {
+            Table::Interval => Some(Table::Interval1m),
+            Table::Interval1m => Some(Table::Interval1h),
+            Table::Interval1h => Some(Table::Interval1d),
+            Table::Flow => Some(Table::Flow5m),
+            Table::Flow5m => Some(Table::Flow1h),
+            Table::Interval1d | Table::Flow1h => None,
+        }
+    }
+
+    /// What it is rolled up from.
+    pub fn finer(self) -> Option<Table> {
+        Table::ALL.into_iter().find(|table| table.coarser() == Some(self))
+    }
+
+    /// Rows at the full rate.
+    pub fn is_raw(self) -> bool {
+        self.step_ns() == 0
+    }
+
+    /// Whether it holds interval records; else flows.
+    pub fn is_interval(self) -> bool {
+        matches!(self, Table::Interval | Table::Interval1m | Table::Interval1h | Table::Interval1d)
+    }
+
+    /// Compaction makes one segment of so much time, ns.
+    pub fn period_ns(self) -> i64 {
+        match self {
+            Table::Interval | Table::Flow => HOUR_NS,
+            Table::Interval1m | Table::Flow5m => DAY_NS,
+            Table::Interval1h | Table::Flow1h => 30 * DAY_NS,
+            Table::Interval1d => 360 * DAY_NS,
+        }
+    }
+}
