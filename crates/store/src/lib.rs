@@ -13,6 +13,7 @@
 
 mod batch;
 pub mod column;
+pub mod embedded;
 mod error;
 pub mod flow;
 mod hist_blob;

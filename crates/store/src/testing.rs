@@ -1,10 +1,16 @@
 //! Made-up rows for the tests: the same for a seed.
 
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
 use sonde_results::flow::{FlowEnd, FlowRecord, FlowSide};
 use sonde_results::rtt::FlowKey;
 use sonde_results::{Caveat, Interval};
 use sonde_wire::{NotSent, StampSource};
 
+use crate::embedded::disk::{Disk, DiskFile, HostDisk};
 use crate::flow::FlowRow;
 use crate::interval::IntervalRow;
 use crate::series::SeriesId;
@@ -133,4 +139,166 @@ pub(crate) fn flows(seed: u64, exporter: u32, n: usize, span_ns: i64) -> Vec<Flo
         rows.push(FlowRow::new(SeriesId(exporter), &record));
     }
     rows
+}
+
+/// A folder of its own, gone at the end.
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let name = format!("sonde-store-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed));
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A disk with so much room, and with faults.
+pub(crate) struct FaultyDisk {
+    room: Arc<AtomicU64>,
+    truncate_fails: Arc<AtomicBool>,
+    /// Calls that change something may still succeed so often; then each fails.
+    calls: Arc<AtomicU64>,
+}
+
+impl Default for FaultyDisk {
+    fn default() -> Self {
+        FaultyDisk {
+            room: Arc::new(AtomicU64::new(u64::MAX)),
+            truncate_fails: Arc::default(),
+            calls: Arc::new(AtomicU64::new(u64::MAX)),
+        }
+    }
+}
+
+impl FaultyDisk {
+    /// So many octets can still be written. What is removed gives its room back.
+    pub(crate) fn room_for(&self, octets: u64) {
+        self.room.store(octets, Relaxed);
+    }
+
+    pub(crate) fn truncate_fails(&self, fails: bool) {
+        self.truncate_fails.store(fails, Relaxed);
+    }
+
+    /// So many calls succeed, then each fails as of a disk without room.
+    pub(crate) fn calls_until_full(&self, calls: u64) {
+        self.calls.store(calls, Relaxed);
+    }
+
+    fn call(&self) -> io::Result<()> {
+        count_down(&self.calls, 1).map(drop)
+    }
+}
+
+/// Takes `n` off, or says that the disk is full. `u64::MAX` stays as it is.
+fn count_down(left: &AtomicU64, n: u64) -> io::Result<u64> {
+    let take = |left: u64| match left {
+        u64::MAX => Some(left),
+        _ => left.checked_sub(n),
+    };
+    left.fetch_update(Relaxed, Relaxed, take).map_err(|_| io::ErrorKind::StorageFull.into())
+}
+
+impl Disk for FaultyDisk {
+    fn create_folder(&self, path: &Path) -> io::Result<()> {
+        HostDisk.create_folder(path)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        self.call()?;
+        Ok(Box::new(self.file(HostDisk.create(path)?)))
+    }
+
+    fn append(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        self.call()?;
+        Ok(Box::new(self.file(HostDisk.append(path)?)))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.call()?;
+        HostDisk.rename(from, to)
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.call()?;
+        HostDisk.link(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        let length = std::fs::metadata(path).map_or(0, |m| m.len());
+        HostDisk.remove(path)?;
+        let give = |left: u64| Some(left.saturating_add(length));
+        let _ = self.room.fetch_update(Relaxed, Relaxed, give);
+        if length > 0 && self.calls.load(Relaxed) == 0 {
+            self.calls.store(u64::MAX, Relaxed);
+        }
+        Ok(())
+    }
+
+    fn sync_folder(&self, path: &Path) -> io::Result<()> {
+        self.call()?;
+        HostDisk.sync_folder(path)
+    }
+}
+
+impl FaultyDisk {
+    fn file(&self, inner: Box<dyn DiskFile>) -> FaultyFile {
+        FaultyFile {
+            inner,
+            room: self.room.clone(),
+            truncate_fails: self.truncate_fails.clone(),
+            calls: self.calls.clone(),
+        }
+    }
+}
+
+struct FaultyFile {
+    inner: Box<dyn DiskFile>,
+    room: Arc<AtomicU64>,
+    truncate_fails: Arc<AtomicBool>,
+    calls: Arc<AtomicU64>,
+}
+
+impl io::Write for FaultyFile {
+    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+        count_down(&self.calls, 1)?;
+        // A disk that fills takes what it has room for.
+        let room = self.room.load(Relaxed).min(octets.len() as u64);
+        if room == 0 && !octets.is_empty() {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        count_down(&self.room, room)?;
+        self.inner.write_all(&octets[..room as usize])?;
+        Ok(room as usize)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+impl DiskFile for FaultyFile {
+    fn sync(&mut self) -> io::Result<()> {
+        count_down(&self.calls, 1)?;
+        self.inner.sync()
+    }
+
+    fn truncate(&mut self, length: u64) -> io::Result<()> {
+        match self.truncate_fails.load(Relaxed) {
+            true => Err(io::Error::other("no truncation today")),
+            false => self.inner.truncate(length),
+        }
+    }
 }

@@ -1,0 +1,4 @@
+//! The embedded store: a folder with a journal, segments and a catalogue.
+
+pub mod disk;
+mod journal;

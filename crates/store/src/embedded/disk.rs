@@ -1,0 +1,83 @@
+//! What the embedded store asks of a file system when it writes. Tests put one in its place that
+//! fails where they want.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::Path;
+
+/// A file system to write to. What is written is read by `std::fs`.
+pub trait Disk: Send + Sync {
+    /// Makes a folder and those above it; one that is there is left.
+    fn create_folder(&self, path: &Path) -> io::Result<()>;
+    /// Makes a file, or empties it.
+    fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
+    /// Opens a file to write at its end.
+    fn append(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
+    /// Gives a file another name, in place of one that is there.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Gives a file a second name; where the file system cannot, copies it.
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Takes a file away.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+    /// Makes names in a folder durable.
+    fn sync_folder(&self, path: &Path) -> io::Result<()>;
+}
+
+/// A file that is being written.
+pub trait DiskFile: Write + Send {
+    /// Makes what was written durable.
+    fn sync(&mut self) -> io::Result<()>;
+    /// Cuts it to `length` octets; what is written next goes there.
+    fn truncate(&mut self, length: u64) -> io::Result<()>;
+}
+
+/// The file system of the host.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HostDisk;
+
+impl Disk for HostDisk {
+    fn create_folder(&self, path: &Path) -> io::Result<()> {
+        fs::create_dir_all(path)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        Ok(Box::new(File::create(path)?))
+    }
+
+    fn append(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        Ok(Box::new(OpenOptions::new().append(true).open(path)?))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        match fs::hard_link(from, to) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                fs::copy(from, to)?;
+                File::open(to)?.sync_all()
+            }
+            linked => linked,
+        }
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn sync_folder(&self, path: &Path) -> io::Result<()> {
+        File::open(path)?.sync_all()
+    }
+}
+
+impl DiskFile for File {
+    fn sync(&mut self) -> io::Result<()> {
+        self.sync_data()
+    }
+
+    fn truncate(&mut self, length: u64) -> io::Result<()> {
+        self.set_len(length)?;
+        io::Seek::seek(self, io::SeekFrom::Start(length)).map(drop)
+    }
+}
