@@ -2,3 +2,4 @@
 
 pub mod disk;
 mod journal;
+mod segment;

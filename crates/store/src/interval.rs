@@ -308,7 +308,7 @@ impl StoredRow for IntervalRow {
         every("series", Kind::Close(|r| r.series.0.into(), |r, v| r.series = SeriesId(v as u32))),
         every("start", Kind::Instant(|r| r.start_ns, |r, v| r.start_ns = v)),
         every("length_ns", Kind::Few(|r| r.length_ns, |r, v| r.length_ns = v)),
-        rolled("intervals", Kind::Few(|r| r.intervals as i64, |r, v| r.intervals = v as u64)),
+        every("intervals", Kind::Few(|r| r.intervals as i64, |r, v| r.intervals = v as u64)),
         every("sent", Kind::Few(|r| r.sent as i64, |r, v| r.sent = v as u64)),
         every("received", Kind::Few(|r| r.received as i64, |r, v| r.received = v as u64)),
         every("lost", Kind::Few(|r| r.lost as i64, |r, v| r.lost = v as u64)),
