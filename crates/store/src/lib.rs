@@ -15,9 +15,12 @@ mod batch;
 pub mod column;
 pub mod embedded;
 mod error;
+pub mod event;
 pub mod flow;
 mod hist_blob;
 pub mod interval;
+pub mod retention;
+pub mod rollup;
 pub mod series;
 mod table;
 #[cfg(test)]
@@ -26,9 +29,11 @@ mod varint;
 
 pub use batch::{Batch, Rows, Ticket};
 pub use error::StoreError;
+pub use event::{EventFilter, EventId, EventSeverity, StoredEvent};
 pub use flow::{FlowRow, FlowSum};
 pub use hist_blob::{HIST_BLOB_VERSION, HistBlob, HistHead, HistSum};
 pub use interval::{IntervalRow, IntervalSum};
+pub use retention::{KeepTable, Retention};
 pub use series::{Series, SeriesFilter, SeriesId, SeriesLabels};
 pub use table::Table;
 

@@ -1,0 +1,496 @@
+//! The catalogue: which segments there are, which series, which batches were kept; events.
+//!
+//! SQLite with a write-ahead log and synchronous = FULL: a transaction that returned is on the disk.
+//! What is not in it does not exist, whatever files there are.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags, Row, Transaction, params};
+
+use crate::error::StoreError;
+use crate::event::{EventId, EventSeverity, StoredEvent};
+use crate::series::{SeriesId, SeriesLabels};
+use crate::table::Table;
+
+/// The catalogue's file.
+pub(super) struct Catalogue {
+    path: PathBuf,
+    connection: Connection,
+}
+
+/// The number of a segment in one store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SegmentId(pub u64);
+
+/// What the catalogue knows of a segment.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct SegmentRecord {
+    pub(super) id: SegmentId,
+    pub(super) table: Table,
+    /// Relative to the folder of the store.
+    pub(super) path: String,
+    /// Least and greatest time of a row, ns since 1970 UTC.
+    pub(super) times_ns: (i64, i64),
+    /// Least and greatest number of a series.
+    pub(super) series: (u32, u32),
+    pub(super) rows: u64,
+    pub(super) octets: u64,
+    pub(super) crcs: Vec<u32>,
+    /// Its rows are in the next coarser table, too.
+    pub(super) rolled: bool,
+    /// How often its rows were compacted.
+    pub(super) tier: u8,
+}
+
+/// What happens to the store at once, or not at all.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Change {
+    pub(super) add: Vec<SegmentRecord>,
+    pub(super) remove: Vec<SegmentId>,
+    /// Those whose rows are now in the coarser table.
+    pub(super) rolled: Vec<SegmentId>,
+    /// Batches up to this number are in segments.
+    pub(super) flushed: Option<u64>,
+    /// The last batch of each writer among them.
+    pub(super) writers: Vec<(String, u64)>,
+    pub(super) events: Vec<StoredEvent>,
+}
+
+/// What is read at the start.
+#[derive(Debug, Default)]
+pub(super) struct Content {
+    pub(super) segments: Vec<SegmentRecord>,
+    /// By number.
+    pub(super) series: Vec<SeriesLabels>,
+    pub(super) writers: Vec<(String, u64)>,
+    pub(super) flushed: u64,
+    /// The greatest number that any segment ever had.
+    pub(super) last_segment: u64,
+}
+
+impl Catalogue {
+    /// Opens it, makes it where there is none, and brings an earlier version up to date.
+    pub(super) fn open(path: &Path) -> Result<Self, StoreError> {
+        let mut catalogue = Self::connect(path, OpenFlags::default())?;
+        catalogue.set_up().map_err(catalogue.failed("set up tables"))?;
+        catalogue.migrate()?;
+        Ok(catalogue)
+    }
+
+    /// Opens it beside the process that writes.
+    pub(super) fn open_to_read(path: &Path) -> Result<Self, StoreError> {
+        // Not read-only to SQLite: the index of its log is shared memory that readers write, too.
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let catalogue = Self::connect(path, flags)?;
+        let query_only = catalogue.connection.pragma_update(None, "query_only", true);
+        query_only.map_err(catalogue.failed("read"))?;
+        let version = catalogue.version()?;
+        if version != SCHEMA_VERSION {
+            let what = format!("schema {version}; this version reads {SCHEMA_VERSION}");
+            return Err(StoreError::Newer { path: path.to_owned(), what });
+        }
+        Ok(catalogue)
+    }
+
+    fn connect(path: &Path, flags: OpenFlags) -> Result<Self, StoreError> {
+        let opened = Connection::open_with_flags(path, flags).and_then(|connection| {
+            connection.busy_timeout(Duration::from_secs(10))?;
+            Ok(connection)
+        });
+        let connection = opened.map_err(|source| StoreError::Catalogue {
+            what: "open a connection",
+            path: path.to_owned(),
+            source,
+        })?;
+        Ok(Catalogue { path: path.to_owned(), connection })
+    }
+
+    fn set_up(&self) -> rusqlite::Result<()> {
+        self.connection.pragma_update(None, "journal_mode", "WAL")?;
+        self.connection.pragma_update(None, "synchronous", "FULL")?;
+        self.connection.pragma_update(None, "journal_size_limit", LOG_LIMIT)
+    }
+
+    fn version(&self) -> Result<u32, StoreError> {
+        let version = self.connection.pragma_query_value(None, "user_version", |row| row.get(0));
+        version.map_err(self.failed("read the version"))
+    }
+
+    /// Each step brings one version to the next, in a transaction of its own.
+    fn migrate(&mut self) -> Result<(), StoreError> {
+        let found = self.version()?;
+        if found > SCHEMA_VERSION {
+            let what = format!("schema {found}; this version knows {SCHEMA_VERSION}");
+            return Err(StoreError::Newer { path: self.path.clone(), what });
+        }
+        for step in found..SCHEMA_VERSION {
+            self.transaction("bring the schema up to date", |t| {
+                t.execute_batch(STEPS[step as usize])?;
+                t.pragma_update(None, "user_version", step + 1)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn failed(&self, what: &'static str) -> impl Fn(rusqlite::Error) -> StoreError + use<> {
+        let path = self.path.clone();
+        move |source| StoreError::Catalogue { what, path: path.clone(), source }
+    }
+
+    fn transaction<T>(
+        &mut self,
+        what: &'static str,
+        run: impl FnOnce(&Transaction) -> rusqlite::Result<T>,
+    ) -> Result<T, StoreError> {
+        let failed = self.failed(what);
+        let mut run_all = || {
+            let transaction = self.connection.transaction()?;
+            let result = run(&transaction)?;
+            transaction.commit()?;
+            Ok(result)
+        };
+        run_all().map_err(failed)
+    }
+
+    /// Reads all but events.
+    pub(super) fn load(&mut self) -> Result<Content, StoreError> {
+        let failed = self.failed("read the segments");
+        let mut content = Content::default();
+        let mut read = || {
+            // One transaction: all of it is of one instant.
+            let t = self.connection.transaction()?;
+            let mut select = t.prepare(
+                "SELECT id, tab, path, t0, t1, k0, k1, rows, bytes, crcs, rolled, tier FROM segment ORDER BY id",
+            )?;
+            content.segments = select.query_map([], segment_of)?.collect::<Result<_, _>>()?;
+            let mut select = t.prepare("SELECT labels FROM series ORDER BY id")?;
+            content.series = select.query_map([], labels_of)?.collect::<Result<_, _>>()?;
+            let mut select = t.prepare("SELECT name, last FROM writer")?;
+            let rows =
+                select.query_map([], |row| Ok((row.get(0)?, row.get::<_, i64>(1)? as u64)))?;
+            content.writers = rows.collect::<Result<_, _>>()?;
+            let number = |key: &str| -> rusqlite::Result<u64> {
+                let sql = "SELECT coalesce(max(value), 0) FROM meta WHERE key = ?";
+                t.query_row(sql, [key], |row| row.get::<_, i64>(0)).map(|n| n as u64)
+            };
+            content.flushed = number("flushed")?;
+            content.last_segment = number("last_segment")?;
+            Ok(())
+        };
+        read().map_err(failed)?;
+        Ok(content)
+    }
+
+    /// The only commit point of the store.
+    pub(super) fn commit(&mut self, change: &Change) -> Result<(), StoreError> {
+        self.transaction("commit segments", |t| {
+            for id in &change.remove {
+                t.execute("DELETE FROM segment WHERE id = ?", [id.0 as i64])?;
+            }
+            for id in &change.rolled {
+                t.execute("UPDATE segment SET rolled = 1 WHERE id = ?", [id.0 as i64])?;
+            }
+            for s in &change.add {
+                insert_segment(t, s)?;
+                set(t, "last_segment", s.id.0)?;
+            }
+            if let Some(flushed) = change.flushed {
+                set(t, "flushed", flushed)?;
+            }
+            for (name, last) in &change.writers {
+                t.execute(
+                    "INSERT INTO writer (name, last) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET last = max(last, ?2)",
+                    params![name, *last as i64],
+                )?;
+            }
+            change.events.iter().try_for_each(|event| insert_event(t, event))
+        })
+    }
+
+    /// Registers a series.
+    pub(super) fn add_series(
+        &mut self,
+        id: SeriesId,
+        labels: &SeriesLabels,
+    ) -> Result<(), StoreError> {
+        let json = serde_json::to_string(labels).unwrap_or_default();
+        self.transaction("register a series", |t| {
+            t.execute(
+                "INSERT INTO series (id, labels, station, site, target, class, module, direction, source_port, destination_port)
+                 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                params![
+                    id.0,
+                    json,
+                    labels.station,
+                    labels.site,
+                    labels.target,
+                    labels.class,
+                    labels.module,
+                    labels.direction.name(),
+                    labels.source_port,
+                    labels.destination_port
+                ],
+            )
+        })?;
+        Ok(())
+    }
+
+    /// Keeps an event.
+    pub(super) fn add_event(&mut self, event: &StoredEvent) -> Result<EventId, StoreError> {
+        self.transaction("keep an event", |t| {
+            insert_event(t, event)?;
+            Ok(EventId(t.last_insert_rowid() as u64))
+        })
+    }
+
+    /// Says when an event ended. `false`: there is none of that number.
+    pub(super) fn end_event(&mut self, id: EventId, end_ns: i64) -> Result<bool, StoreError> {
+        self.transaction("end an event", |t| {
+            let sql = "UPDATE event SET end_ns = ? WHERE id = ?";
+            Ok(t.execute(sql, params![end_ns, id.0 as i64])? > 0)
+        })
+    }
+
+    /// The event of that number.
+    pub(super) fn event(&self, id: EventId) -> Result<Option<StoredEvent>, StoreError> {
+        let mut found = self.select_events("WHERE id = ?1", [id.0 as i64])?;
+        Ok(found.pop().map(|(_, event)| event))
+    }
+
+    /// Events that lasted at some time of [`from_ns`, `to_ns`), by their begin.
+    pub(super) fn events(
+        &self,
+        from_ns: i64,
+        to_ns: i64,
+    ) -> Result<Vec<(EventId, StoredEvent)>, StoreError> {
+        self.select_events(
+            "WHERE begin_ns < ?2 AND (end_ns IS NULL OR end_ns >= ?1) ORDER BY begin_ns, id",
+            [from_ns, to_ns],
+        )
+    }
+
+    fn select_events(
+        &self,
+        which: &str,
+        of: impl rusqlite::Params,
+    ) -> Result<Vec<(EventId, StoredEvent)>, StoreError> {
+        let columns = "id, kind, severity, series, begin_ns, end_ns, title, evidence";
+        let read = || {
+            let mut select =
+                self.connection.prepare(&format!("SELECT {columns} FROM event {which}"))?;
+            let rows = select.query_map(of, |row| {
+                let (severity, evidence): (String, String) = (row.get(2)?, row.get(7)?);
+                let event = StoredEvent {
+                    kind: row.get(1)?,
+                    severity: EventSeverity::from_name(&severity)
+                        .ok_or_else(|| unreadable(2, severity))?,
+                    series: row.get::<_, Option<u32>>(3)?.map(SeriesId),
+                    begin_ns: row.get(4)?,
+                    end_ns: row.get(5)?,
+                    title: row.get(6)?,
+                    evidence: serde_json::from_str(&evidence)
+                        .map_err(|e| unreadable(7, e.to_string()))?,
+                };
+                Ok((EventId(row.get::<_, i64>(0)? as u64), event))
+            })?;
+            rows.collect::<Result<_, _>>()
+        };
+        read().map_err(self.failed("read events"))
+    }
+
+    /// Copies it while it is written to.
+    pub(super) fn back_up(&self, to: &Path) -> Result<(), StoreError> {
+        let copy = || {
+            let mut target = Connection::open(to)?;
+            let backup = rusqlite::backup::Backup::new(&self.connection, &mut target)?;
+            backup.run_to_completion(256, Duration::ZERO, None)
+        };
+        copy().map_err(self.failed("copy all"))
+    }
+}
+
+fn insert_segment(t: &Transaction, s: &SegmentRecord) -> rusqlite::Result<()> {
+    let crcs: Vec<u8> = s.crcs.iter().flat_map(|crc| crc.to_le_bytes()).collect();
+    t.execute(
+        "INSERT INTO segment (id, tab, path, t0, t1, k0, k1, rows, bytes, crcs, rolled, tier)
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        params![
+            s.id.0 as i64,
+            s.table.name(),
+            s.path,
+            s.times_ns.0,
+            s.times_ns.1,
+            s.series.0,
+            s.series.1,
+            s.rows as i64,
+            s.octets as i64,
+            crcs,
+            s.rolled,
+            s.tier
+        ],
+    )?;
+    Ok(())
+}
+
+fn insert_event(t: &Transaction, event: &StoredEvent) -> rusqlite::Result<()> {
+    t.execute(
+        "INSERT INTO event (kind, severity, series, begin_ns, end_ns, title, evidence)
+         VALUES (?, ?, ?, ?, ?, ?, ?)",
+        params![
+            event.kind,
+            event.severity.name(),
+            event.series.map(|s| s.0),
+            event.begin_ns,
+            event.end_ns,
+            event.title,
+            event.evidence.to_string()
+        ],
+    )?;
+    Ok(())
+}
+
+fn set(t: &Transaction, key: &str, value: u64) -> rusqlite::Result<usize> {
+    let sql = "INSERT INTO meta (key, value) VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = max(value, ?2)";
+    t.execute(sql, params![key, value as i64])
+}
+
+fn segment_of(row: &Row) -> rusqlite::Result<SegmentRecord> {
+    let (table, crcs): (String, Vec<u8>) = (row.get(1)?, row.get(9)?);
+    Ok(SegmentRecord {
+        id: SegmentId(row.get::<_, i64>(0)? as u64),
+        table: Table::from_name(&table).ok_or_else(|| unreadable(1, table))?,
+        path: row.get(2)?,
+        times_ns: (row.get(3)?, row.get(4)?),
+        series: (row.get(5)?, row.get(6)?),
+        rows: row.get::<_, i64>(7)? as u64,
+        octets: row.get::<_, i64>(8)? as u64,
+        crcs: crcs.chunks_exact(4).map(|c| u32::from_le_bytes([c[0], c[1], c[2], c[3]])).collect(),
+        rolled: row.get(10)?,
+        tier: row.get(11)?,
+    })
+}
+
+fn labels_of(row: &Row) -> rusqlite::Result<SeriesLabels> {
+    let json: String = row.get(0)?;
+    serde_json::from_str(&json).map_err(|e| unreadable(0, e.to_string()))
+}
+
+fn unreadable(column: usize, what: String) -> rusqlite::Error {
+    rusqlite::Error::FromSqlConversionFailure(column, rusqlite::types::Type::Text, what.into())
+}
+
+/// The version that this program writes.
+pub(super) const SCHEMA_VERSION: u32 = STEPS.len() as u32;
+
+/// What brings each version to the next. A step that was released is never changed.
+const STEPS: [&str; 1] = [include_str!("schema/1.sql")];
+
+/// What the log may keep on the disk once it was written back, octets.
+const LOG_LIMIT: i64 = 16 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Folder;
+
+    fn record(id: u64) -> SegmentRecord {
+        SegmentRecord {
+            id: SegmentId(id),
+            table: Table::Interval1m,
+            path: format!("seg/iv1m/{id}.parquet"),
+            times_ns: (-5, 1_795_647_600_000_000_000),
+            series: (0, u32::MAX),
+            rows: 3,
+            octets: 1 << 40,
+            crcs: vec![0, u32::MAX, 7],
+            rolled: false,
+            tier: 2,
+        }
+    }
+
+    #[test]
+    fn what_is_committed_is_loaded() {
+        let folder = Folder::new();
+        let path = folder.path().join("catalogue.db");
+        let mut catalogue = Catalogue::open(&path).unwrap();
+        let labels = SeriesLabels { target: "a".into(), ..SeriesLabels::default() };
+        catalogue.add_series(SeriesId(0), &labels).unwrap();
+        let change = Change {
+            add: vec![record(4), record(5), record(6)],
+            flushed: Some(9),
+            writers: vec![("probe".into(), 12)],
+            ..Change::default()
+        };
+        catalogue.commit(&change).unwrap();
+        let change = Change {
+            remove: vec![SegmentId(6)],
+            rolled: vec![SegmentId(5)],
+            writers: vec![("probe".into(), 11)],
+            ..Change::default()
+        };
+        catalogue.commit(&change).unwrap();
+        drop(catalogue);
+        let mut catalogue = Catalogue::open(&path).unwrap();
+        let content = catalogue.load().unwrap();
+        assert_eq!(content.segments, [record(4), SegmentRecord { rolled: true, ..record(5) }]);
+        assert_eq!((content.flushed, content.last_segment), (9, 6));
+        assert_eq!(content.writers, [("probe".to_owned(), 12)], "it never goes back");
+        assert_eq!(content.series, [labels]);
+        // Another process reads beside it.
+        let mut reader = Catalogue::open_to_read(&path).unwrap();
+        assert_eq!(reader.load().unwrap().segments.len(), 2);
+        assert!(reader.commit(&change).is_err());
+    }
+
+    #[test]
+    fn a_failed_commit_changes_nothing() {
+        let folder = Folder::new();
+        let mut catalogue = Catalogue::open(&folder.path().join("c.db")).unwrap();
+        catalogue.commit(&Change { add: vec![record(1)], ..Change::default() }).unwrap();
+        let change = Change {
+            remove: vec![SegmentId(1)],
+            add: vec![record(2), record(2)],
+            flushed: Some(5),
+            ..Change::default()
+        };
+        let error = catalogue.commit(&change).unwrap_err();
+        assert!(matches!(error, StoreError::Catalogue { .. }), "{error}");
+        let content = catalogue.load().unwrap();
+        assert_eq!((content.segments, content.flushed), (vec![record(1)], 0));
+    }
+
+    #[test]
+    fn a_later_schema_is_refused() {
+        let folder = Folder::new();
+        let path = folder.path().join("c.db");
+        let catalogue = Catalogue::open(&path).unwrap();
+        catalogue.connection.pragma_update(None, "user_version", SCHEMA_VERSION + 1).unwrap();
+        drop(catalogue);
+        for opened in [Catalogue::open(&path), Catalogue::open_to_read(&path)] {
+            assert!(matches!(opened.err(), Some(StoreError::Newer { .. })));
+        }
+    }
+
+    #[test]
+    fn events_are_kept_and_ended() {
+        let folder = Folder::new();
+        let mut catalogue = Catalogue::open(&folder.path().join("c.db")).unwrap();
+        let event = StoredEvent {
+            kind: "breach".into(),
+            severity: EventSeverity::Critical,
+            series: Some(SeriesId(3)),
+            begin_ns: 100,
+            end_ns: None,
+            title: "loss".into(),
+            evidence: serde_json::json!({"n": 600, "lost": 3}),
+        };
+        let id = catalogue.add_event(&event).unwrap();
+        assert_eq!(catalogue.events(200, 300).unwrap(), [(id, event.clone())], "it lasts");
+        assert_eq!(catalogue.events(0, 100).unwrap(), []);
+        assert!(catalogue.end_event(id, 150).unwrap());
+        assert!(!catalogue.end_event(EventId(99), 150).unwrap());
+        assert_eq!(catalogue.events(200, 300).unwrap(), []);
+        assert_eq!(catalogue.event(id).unwrap().unwrap().end_ns, Some(150));
+    }
+}
