@@ -1,9 +1,169 @@
-//! The embedded store: a folder with a journal, segments and a catalogue.
+//! The embedded store: one folder.
+//!
+//! ```text
+//! catalogue.db     SQLite: segments, series, batches that were kept, events
+//! journal/         batches that are in no segment yet
+//! seg/TABLE/DAY/   segments
+//! damaged/         segments that could not be read
+//! reserve          room that is given up when the disk is full
+//! lock             held by the process that writes
+//! ```
+//!
+//! [`Store`] is of the process that writes; any number of [`EmbeddedReader`]s, there and in other
+//! processes, read. [`Store::maintain`] does what is due: it makes segments of the journal, rolls up,
+//! compacts, gives up what expired. It does not wait for queries, and they do not wait for it.
 
+mod backup;
 mod catalogue;
 pub mod disk;
+mod flush;
 mod journal;
+mod maintain;
 mod merge;
+mod open;
+mod reader;
+mod room;
 mod segment;
+mod state;
+mod writer;
 
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub use backup::BackupManifest;
 pub use catalogue::SegmentId;
+pub use maintain::Maintenance;
+pub use open::Recovery;
+pub use reader::EmbeddedReader;
+pub use writer::EmbeddedWriter;
+
+use crate::MINUTE_NS;
+use crate::error::StoreError;
+use crate::event::{EventId, StoredEvent};
+use crate::retention::Retention;
+use crate::series::{SeriesId, SeriesLabels};
+use catalogue::Catalogue;
+use disk::{Disk, HostDisk};
+use journal::Journal;
+use state::State;
+
+/// How a store works.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoreOptions {
+    /// The folder of the journal; `None`: `journal` in the store. It is written most: at the full
+    /// rate some 100 GB a day.
+    pub journal: Option<PathBuf>,
+    /// Rows wait at most so long for their segment, ns.
+    pub seal_after_ns: i64,
+    /// So many rows make a segment sooner. They are in memory until then: about 0.5 kB each.
+    pub seal_rows: usize,
+    /// How late rows may come without making a second row in roll-ups, ns.
+    pub grace_ns: i64,
+    /// What is kept for how long.
+    pub retention: Retention,
+    /// Size of the file `reserve`, octets.
+    pub reserve_octets: u64,
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        StoreOptions {
+            journal: None,
+            seal_after_ns: 20_000_000_000,
+            seal_rows: 250_000,
+            grace_ns: MINUTE_NS,
+            retention: Retention::default(),
+            reserve_octets: 64 << 20,
+        }
+    }
+}
+
+/// A store that this process writes.
+pub struct Store {
+    shared: Arc<Shared>,
+    recovery: Recovery,
+}
+
+/// What writer, readers and maintenance share. Locks are taken in the order of the fields.
+struct Shared {
+    folder: PathBuf,
+    options: StoreOptions,
+    disk: Arc<dyn Disk>,
+    /// One maintenance at a time.
+    maintaining: Mutex<()>,
+    journal: Mutex<Journal>,
+    catalogue: Mutex<Catalogue>,
+    state: Mutex<State>,
+    writer_taken: AtomicBool,
+    /// Held until the end.
+    _lock: File,
+}
+
+impl Store {
+    /// Opens the store in `folder`, or makes it. What a crash left is put in order first.
+    pub fn open(folder: &Path, options: StoreOptions) -> Result<Store, StoreError> {
+        Self::open_on(Arc::new(HostDisk), folder, options)
+    }
+
+    /// The same with another way to write.
+    pub fn open_on(
+        disk: Arc<dyn Disk>,
+        folder: &Path,
+        options: StoreOptions,
+    ) -> Result<Store, StoreError> {
+        let (shared, recovery) = open::open(disk, folder, options)?;
+        Ok(Store { shared: Arc::new(shared), recovery })
+    }
+
+    /// What was found and put in order when it was opened.
+    pub fn recovery(&self) -> &Recovery {
+        &self.recovery
+    }
+
+    /// The one writer. Once it is dropped, another one can be had.
+    pub fn writer(&self) -> Result<EmbeddedWriter, StoreError> {
+        match self.shared.writer_taken.swap(true, Ordering::AcqRel) {
+            true => Err(StoreError::WriterTaken),
+            false => Ok(EmbeddedWriter::new(self.shared.clone())),
+        }
+    }
+
+    /// A reader; any number of them.
+    pub fn reader(&self) -> EmbeddedReader {
+        EmbeddedReader::of_writer(self.shared.clone())
+    }
+
+    /// The number of the series with these labels; it is registered if it is not yet.
+    pub fn register(&self, labels: &SeriesLabels) -> Result<SeriesId, StoreError> {
+        let mut catalogue = lock(&self.shared.catalogue);
+        let next = {
+            let state = lock(&self.shared.state);
+            if let Some(id) = state.series.find(labels) {
+                return Ok(id);
+            }
+            state.series.next()
+        };
+        catalogue.add_series(next, labels)?;
+        Ok(Arc::make_mut(&mut lock(&self.shared.state).series).add(labels.clone()))
+    }
+
+    /// Keeps an event, for certain once this returns.
+    pub fn add_event(&self, event: &StoredEvent) -> Result<EventId, StoreError> {
+        lock(&self.shared.catalogue).add_event(event)
+    }
+
+    /// Says when an event ended, ns since 1970 UTC. `false`: there is none of that number.
+    pub fn end_event(&self, id: EventId, end_ns: i64) -> Result<bool, StoreError> {
+        lock(&self.shared.catalogue).end_event(id, end_ns)
+    }
+}
+
+/// The data behind a lock. A thread that panicked left them whole: each change is one assignment.
+fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

@@ -27,6 +27,16 @@ pub enum StoreError {
         /// The folder of the store.
         path: PathBuf,
     },
+    /// A change of the catalogue failed, and it is not known whether it was made.
+    #[error(
+        "the catalogue in {} did not say whether it took the last change; check its disk ('dmesg') \
+         and start the station again: nothing that was acknowledged is lost",
+        path.display()
+    )]
+    Uncertain {
+        /// The folder of the store.
+        path: PathBuf,
+    },
     /// Another process writes there.
     #[error(
         "{} is in use by another station; stop that one, or give this one a folder of its own",
@@ -98,6 +108,9 @@ pub enum StoreError {
         /// Of what: "rows".
         of: &'static str,
     },
+    /// Whoever asked does not wait any more.
+    #[error("the query was stopped; narrow its range or its series, or give it more time")]
+    Stopped,
     /// What no backend of this kind can do.
     #[error("{what} cannot be asked of this store; {help}")]
     Unsupported {
@@ -115,20 +128,40 @@ impl StoreError {
         move |source| StoreError::Io { what, path, source }
     }
 
+    /// Of a commit: whether it is certain that nothing was changed.
+    pub(crate) fn changed_nothing(&self) -> bool {
+        use rusqlite::ErrorCode::{ConstraintViolation, DatabaseBusy, DatabaseLocked, ReadOnly};
+        self.is_full()
+            || matches!(
+                self,
+                StoreError::Catalogue { source, .. }
+                    if matches!(
+                        source.sqlite_error_code(),
+                        Some(ConstraintViolation | DatabaseBusy | DatabaseLocked | ReadOnly)
+                    )
+            )
+    }
+
     /// Whether the disk has no room, so that giving up old data helps.
     pub fn is_full(&self) -> bool {
         match self {
             StoreError::Full { .. } => true,
             StoreError::Io { source, .. } => is_full(source),
-            StoreError::Catalogue { source, .. } => {
-                source.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull)
-            }
+            StoreError::Catalogue { source, .. } => is_sqlite_full(source),
             StoreError::Segment {
                 source: parquet::errors::ParquetError::External(inner), ..
             } => inner.downcast_ref::<io::Error>().is_some_and(is_full),
             _ => false,
         }
     }
+}
+
+/// No room for the database, its log, or the index of its log.
+fn is_sqlite_full(error: &rusqlite::Error) -> bool {
+    error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull)
+        || error
+            .sqlite_error()
+            .is_some_and(|e| e.extended_code == rusqlite::ffi::SQLITE_IOERR_SHMSIZE)
 }
 
 /// ENOSPC or EDQUOT.

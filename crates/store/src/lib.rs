@@ -19,6 +19,7 @@ pub mod event;
 pub mod flow;
 mod hist_blob;
 pub mod interval;
+pub mod query;
 pub mod retention;
 pub mod rollup;
 pub mod series;
@@ -28,11 +29,13 @@ mod testing;
 mod varint;
 
 pub use batch::{Batch, Rows, Ticket};
+pub use embedded::{EmbeddedReader, EmbeddedWriter, Store, StoreOptions};
 pub use error::StoreError;
 pub use event::{EventFilter, EventId, EventSeverity, StoredEvent};
 pub use flow::{FlowRow, FlowSum};
 pub use hist_blob::{HIST_BLOB_VERSION, HistBlob, HistHead, HistSum};
 pub use interval::{IntervalRow, IntervalSum};
+pub use query::{Answer, Limit, Query, Response};
 pub use retention::{KeepTable, Retention};
 pub use series::{Series, SeriesFilter, SeriesId, SeriesLabels};
 pub use table::Table;
@@ -48,6 +51,12 @@ pub trait Writer: Send {
 
     /// The next batch that is durable, in the order in which they were taken.
     fn poll_durable(&mut self) -> Option<Ticket>;
+}
+
+/// Answers queries. Any number of them.
+pub trait Reader: Send + Sync {
+    /// Answers a query from all that is durable.
+    fn query(&self, query: &Query, limit: &Limit) -> Result<Response, StoreError>;
 }
 
 /// A minute, ns.

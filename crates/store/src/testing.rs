@@ -148,7 +148,10 @@ impl Folder {
     pub(crate) fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let name = format!("sonde-store-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed));
-        let path = std::env::temp_dir().join(name);
+        // In memory where there is such a folder: a sync costs nothing there.
+        let memory = Path::new("/dev/shm");
+        let path =
+            if memory.is_dir() { memory.join(name) } else { std::env::temp_dir().join(name) };
         std::fs::create_dir_all(&path).unwrap();
         Folder(path)
     }
@@ -170,6 +173,7 @@ pub(crate) struct FaultyDisk {
     truncate_fails: Arc<AtomicBool>,
     /// Calls that change something may still succeed so often; then each fails.
     calls: Arc<AtomicU64>,
+    faults: Arc<AtomicU64>,
 }
 
 impl Default for FaultyDisk {
@@ -178,6 +182,7 @@ impl Default for FaultyDisk {
             room: Arc::new(AtomicU64::new(u64::MAX)),
             truncate_fails: Arc::default(),
             calls: Arc::new(AtomicU64::new(u64::MAX)),
+            faults: Arc::new(AtomicU64::new(u64::MAX)),
         }
     }
 }
@@ -197,9 +202,23 @@ impl FaultyDisk {
         self.calls.store(calls, Relaxed);
     }
 
-    fn call(&self) -> io::Result<()> {
-        count_down(&self.calls, 1).map(drop)
+    /// So many calls succeed, then each fails, and no room helps.
+    pub(crate) fn fail_after(&self, calls: u64) {
+        self.faults.store(calls, Relaxed);
     }
+
+    pub(crate) fn works_again(&self) {
+        self.faults.store(u64::MAX, Relaxed);
+    }
+
+    fn call(&self) -> io::Result<()> {
+        call(&self.calls, &self.faults)
+    }
+}
+
+fn call(calls: &AtomicU64, faults: &AtomicU64) -> io::Result<()> {
+    count_down(faults, 1).map_err(|_| io::Error::other("no disk today"))?;
+    count_down(calls, 1).map(drop)
 }
 
 /// Takes `n` off, or says that the disk is full. `u64::MAX` stays as it is.
@@ -237,6 +256,7 @@ impl Disk for FaultyDisk {
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
+        count_down(&self.faults, 1).map_err(|_| io::Error::other("no disk today"))?;
         let length = std::fs::metadata(path).map_or(0, |m| m.len());
         HostDisk.remove(path)?;
         let give = |left: u64| Some(left.saturating_add(length));
@@ -260,6 +280,7 @@ impl FaultyDisk {
             room: self.room.clone(),
             truncate_fails: self.truncate_fails.clone(),
             calls: self.calls.clone(),
+            faults: self.faults.clone(),
         }
     }
 }
@@ -269,11 +290,12 @@ struct FaultyFile {
     room: Arc<AtomicU64>,
     truncate_fails: Arc<AtomicBool>,
     calls: Arc<AtomicU64>,
+    faults: Arc<AtomicU64>,
 }
 
 impl io::Write for FaultyFile {
     fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
-        count_down(&self.calls, 1)?;
+        call(&self.calls, &self.faults)?;
         // A disk that fills takes what it has room for.
         let room = self.room.load(Relaxed).min(octets.len() as u64);
         if room == 0 && !octets.is_empty() {
@@ -291,7 +313,7 @@ impl io::Write for FaultyFile {
 
 impl DiskFile for FaultyFile {
     fn sync(&mut self) -> io::Result<()> {
-        count_down(&self.calls, 1)?;
+        call(&self.calls, &self.faults)?;
         self.inner.sync()
     }
 

@@ -144,7 +144,7 @@ impl Catalogue {
         run: impl FnOnce(&Transaction) -> rusqlite::Result<T>,
     ) -> Result<T, StoreError> {
         let failed = self.failed(what);
-        let mut run_all = || {
+        let run_all = || {
             let transaction = self.connection.transaction()?;
             let result = run(&transaction)?;
             transaction.commit()?;

@@ -1,0 +1,149 @@
+//! What is done beside writing and reading: segments, roll-ups, compaction, retention.
+
+use std::sync::Arc;
+
+use super::catalogue::SegmentId;
+use super::state::SegmentFile;
+use super::{Shared, Store, lock};
+use crate::error::StoreError;
+use crate::retention::expired;
+use crate::rollup::{due_compactions, due_rollups};
+
+/// What [`Store::maintain`] did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Maintenance {
+    /// Rows of the journal that are in segments now.
+    pub flushed_rows: u64,
+    /// Segments that were added to a coarser table.
+    pub rolled_up: u64,
+    /// Segments that were joined with others.
+    pub compacted: u64,
+    /// Segments that were given up by age, size or for room.
+    pub expired: u64,
+    /// Segments that could not be read and were set aside.
+    pub set_aside: u64,
+}
+
+impl Store {
+    /// Does what is due at `now_ns` (ns since 1970 UTC). `free_octets` is the room on the disk;
+    /// `None`: not known. To be called every second or so; each call continues where the last one
+    /// stopped. After an error what was done stays done, and nothing is lost.
+    pub fn maintain(
+        &self,
+        now_ns: i64,
+        free_octets: Option<u64>,
+    ) -> Result<Maintenance, StoreError> {
+        let _alone = lock(&self.shared.maintaining);
+        let mut done = Maintenance::default();
+        self.shared.seal_if_due(now_ns, false)?;
+        self.shared.flush_sealed(&mut done)?;
+        self.shared.roll_up_due(now_ns, &mut done)?;
+        self.shared.compact_due(now_ns, &mut done)?;
+        let expired = expired(
+            &self.shared.segment_infos(),
+            &self.shared.options.retention,
+            free_octets,
+            now_ns,
+        );
+        done.expired += self.shared.give_up(expired)? as u64;
+        let floor = self.shared.options.retention.floor_octets;
+        let mut state = lock(&self.shared.state);
+        // All that could be given up was. What is there now is held by others.
+        let low = free_octets.is_some_and(|free| free < floor);
+        state.refusing = low && state.segments.is_empty();
+        drop(state);
+        self.shared.restore_reserve(free_octets);
+        Ok(done)
+    }
+
+    /// Makes segments of all that is durable: before an end, so that the next start is quick.
+    pub fn flush(&self) -> Result<Maintenance, StoreError> {
+        let _alone = lock(&self.shared.maintaining);
+        let mut done = Maintenance::default();
+        self.shared.seal_if_due(0, true)?;
+        self.shared.flush_sealed(&mut done)?;
+        Ok(done)
+    }
+}
+
+impl Shared {
+    fn seal_if_due(&self, now_ns: i64, at_once: bool) -> Result<(), StoreError> {
+        let due = {
+            let mut state = lock(&self.state);
+            let since = *state.open_since_ns.get_or_insert(now_ns);
+            if state.open.batches.is_empty() {
+                state.open_since_ns = None;
+                return Ok(());
+            }
+            // A clock that was set back does not keep rows from their segment.
+            let old = !(0..self.options.seal_after_ns).contains(&now_ns.saturating_sub(since));
+            at_once || old || state.open.rows >= self.options.seal_rows
+        };
+        if due { self.seal(&mut lock(&self.journal)) } else { Ok(()) }
+    }
+
+    fn flush_sealed(&self, done: &mut Maintenance) -> Result<(), StoreError> {
+        loop {
+            let Some(next) = lock(&self.state).sealed.first().cloned() else { return Ok(()) };
+            self.with_room(|| self.flush(&next))?;
+            done.flushed_rows += next.rows as u64;
+        }
+    }
+
+    fn roll_up_due(&self, now_ns: i64, done: &mut Maintenance) -> Result<(), StoreError> {
+        loop {
+            let due = due_rollups(&self.segment_infos(), now_ns, self.options.grace_ns);
+            if due.is_empty() {
+                return Ok(());
+            }
+            for job in due {
+                let run = |sources: &[Arc<SegmentFile>]| self.roll_up(job.to, sources);
+                done.rolled_up += self.run(&job.segments, done, run)?;
+            }
+        }
+    }
+
+    fn compact_due(&self, now_ns: i64, done: &mut Maintenance) -> Result<(), StoreError> {
+        loop {
+            let due = due_compactions(&self.segment_infos(), now_ns, self.options.grace_ns);
+            if due.is_empty() {
+                return Ok(());
+            }
+            for job in due {
+                let run = |sources: &[Arc<SegmentFile>]| self.compact(job.table, sources);
+                done.compacted += self.run(&job.segments, done, run)?;
+            }
+        }
+    }
+
+    /// Runs a job on segments; how many it was done with. One that cannot be read is set aside, and
+    /// the job is due again without it. Segments that are gone by now are left out.
+    fn run(
+        &self,
+        ids: &[SegmentId],
+        done: &mut Maintenance,
+        job: impl Fn(&[Arc<SegmentFile>]) -> Result<(), StoreError>,
+    ) -> Result<u64, StoreError> {
+        let ran = self.with_room(|| {
+            // Room may have been made of some of them.
+            let sources: Vec<Arc<SegmentFile>> = lock(&self.state)
+                .segments
+                .iter()
+                .filter(|s| ids.contains(&s.record.id))
+                .cloned()
+                .collect();
+            match sources.is_empty() {
+                true => Ok(0),
+                false => job(&sources).map(|()| sources.len() as u64),
+            }
+        });
+        match ran {
+            Err(StoreError::Damaged { path, what }) => {
+                self.set_aside(&path, &what)?;
+                done.set_aside += 1;
+                Ok(0)
+            }
+            other => other,
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! Answers queries: from the segments and the waiting batches of one instant.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use super::catalogue::Catalogue;
+use super::disk::HostDisk;
+use super::journal::{journal_files, journal_path, read_journal};
+use super::open::{CATALOGUE, JOURNAL, unflushed};
+use super::segment::{RowRange, SegmentReader};
+use super::state::SegmentFile;
+use super::{Shared, lock};
+use crate::Reader;
+use crate::batch::{Batch, Rows};
+use crate::column::StoredRow;
+use crate::error::StoreError;
+use crate::event::{EventId, StoredEvent};
+use crate::flow::{FlowRow, FlowSum};
+use crate::interval::IntervalRow;
+use crate::query::{self, Limit, Query, Response, RowSink, Scan, Source};
+use crate::series::{Series, SeriesRegistry};
+use crate::table::Table;
+
+/// Reads a store, in the process that writes it or in another one.
+#[derive(Clone)]
+pub struct EmbeddedReader(Arc<Backing>);
+
+enum Backing {
+    /// The process that writes.
+    Writer(Arc<Shared>),
+    /// Another one.
+    Folder { folder: PathBuf, journal: PathBuf, catalogue: Mutex<Catalogue> },
+}
+
+impl EmbeddedReader {
+    pub(super) fn of_writer(shared: Arc<Shared>) -> Self {
+        EmbeddedReader(Arc::new(Backing::Writer(shared)))
+    }
+
+    /// Reads a store that another process may write. `journal` is the folder of its journal, if
+    /// that is not in the store.
+    pub fn open(folder: &Path, journal: Option<&Path>) -> Result<Self, StoreError> {
+        let catalogue = Mutex::new(Catalogue::open_to_read(&folder.join(CATALOGUE))?);
+        let journal = journal.map_or_else(|| folder.join(JOURNAL), Path::to_owned);
+        Ok(EmbeddedReader(Arc::new(Backing::Folder { folder: folder.into(), journal, catalogue })))
+    }
+
+    fn catalogue(&self) -> &Mutex<Catalogue> {
+        match &*self.0 {
+            Backing::Writer(shared) => &shared.catalogue,
+            Backing::Folder { catalogue, .. } => catalogue,
+        }
+    }
+
+    fn snapshot(&self, skip: &HashSet<PathBuf>) -> Result<Snapshot<'_>, StoreError> {
+        let (segments, batches, series) = match &*self.0 {
+            Backing::Writer(shared) => {
+                let state = lock(&shared.state);
+                (state.segments.clone(), state.waiting(), state.series.clone())
+            }
+            Backing::Folder { folder, journal, catalogue } => {
+                // The journal first. What moves into segments meanwhile is found there.
+                let mut contents = Vec::new();
+                for number in journal_files(journal)? {
+                    match read_journal(&journal_path(journal, number)) {
+                        Ok(content) => contents.push(content),
+                        Err(StoreError::Io { source, .. })
+                            if source.kind() == io::ErrorKind::NotFound => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+                let content = lock(catalogue).load()?;
+                let of = |record: super::catalogue::SegmentRecord| {
+                    let path = folder.join(&record.path);
+                    SegmentFile::new(record, path, Arc::new(HostDisk))
+                };
+                let segments = Arc::new(content.segments.into_iter().map(of).collect());
+                let mut writers: HashMap<Arc<str>, u64> =
+                    content.writers.into_iter().map(|(name, last)| (name.into(), last)).collect();
+                let waiting = unflushed(contents, content.flushed, &mut writers);
+                let mut series = SeriesRegistry::default();
+                for labels in content.series {
+                    series.add(labels);
+                }
+                let batches = waiting.into_iter().map(|(_, batch)| batch).collect();
+                (segments, batches, Arc::new(series))
+            }
+        };
+        Ok(Snapshot { segments, batches, series, skip: skip.clone(), reader: self })
+    }
+}
+
+impl Reader for EmbeddedReader {
+    fn query(&self, query: &Query, limit: &Limit) -> Result<Response, StoreError> {
+        let mut skip = HashSet::new();
+        let mut tries = 0;
+        loop {
+            let snapshot = self.snapshot(&skip)?;
+            match query::answer(query, &snapshot, limit) {
+                // One bad segment costs its rows, not the answer.
+                Err(StoreError::Damaged { path, what }) if !skip.contains(&path) => {
+                    if let Backing::Writer(shared) = &*self.0 {
+                        // Where that cannot be noted, the answer says it all the same.
+                        let _ = shared.set_aside(&path, &what);
+                    }
+                    skip.insert(path);
+                }
+                // Another process compacted it away since the catalogue was read.
+                Err(StoreError::Io { source, .. })
+                    if source.kind() == io::ErrorKind::NotFound && tries < TRIES =>
+                {
+                    tries += 1;
+                }
+                Ok(mut response) => {
+                    response.damaged_segments += skip.len() as u64;
+                    return Ok(response);
+                }
+                error => return error,
+            }
+        }
+    }
+}
+
+/// All that a query sees.
+struct Snapshot<'a> {
+    segments: Arc<Vec<Arc<SegmentFile>>>,
+    batches: Vec<Batch>,
+    series: Arc<SeriesRegistry>,
+    skip: HashSet<PathBuf>,
+    reader: &'a EmbeddedReader,
+}
+
+impl Snapshot<'_> {
+    /// The rows of segments of `table`, and of those that are not in it yet.
+    fn segments<R: StoredRow>(
+        &self,
+        scan: &Scan,
+        tables: &[(Table, bool)],
+        sink: &mut RowSink<R>,
+    ) -> Result<(), StoreError> {
+        let range = row_range(scan);
+        let wanted_series = scan.series.as_ref();
+        for segment in self.segments.iter() {
+            let r = &segment.record;
+            let whole = tables.iter().find(|(table, _)| *table == r.table);
+            let Some(&(table, all)) = whole else { continue };
+            if (r.rolled && !all)
+                || !range.meets(r.times_ns, r.series)
+                || self.skip.contains(segment.path())
+            {
+                continue;
+            }
+            let known = (r.octets, &r.crcs[..]);
+            let mut reader =
+                SegmentReader::<R>::open(segment.path(), known, table, range, scan.columns)?;
+            while let Some(rows) = reader.next(AT_ONCE)? {
+                for row in &rows {
+                    if wanted_series.is_none_or(|set| set.contains(&row.series())) {
+                        sink(row)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Source for Snapshot<'_> {
+    fn series(&self) -> Vec<Series> {
+        self.series.iter().cloned().collect()
+    }
+
+    fn intervals(
+        &self,
+        level: Table,
+        scan: &Scan,
+        sink: &mut RowSink<IntervalRow>,
+    ) -> Result<(), StoreError> {
+        self.segments(scan, &tables_of(level), sink)?;
+        for batch in &self.batches {
+            if let Rows::Intervals(rows) = &*batch.rows {
+                for row in rows.iter().filter(|row| scan.holds(*row)) {
+                    sink(row)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn flows(&self, scan: &Scan, sink: &mut RowSink<FlowRow>) -> Result<(), StoreError> {
+        self.segments(scan, &[(Table::Flow, true)], sink)?;
+        for batch in &self.batches {
+            if let Rows::Flows(rows) = &*batch.rows {
+                for row in rows.iter().filter(|row| scan.holds(*row)) {
+                    sink(row)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn flow_sums(
+        &self,
+        level: Table,
+        scan: &Scan,
+        sink: &mut RowSink<FlowSum>,
+    ) -> Result<(), StoreError> {
+        self.segments(scan, &tables_of(level), sink)?;
+        for batch in &self.batches {
+            if let Rows::Flows(rows) = &*batch.rows {
+                for row in rows {
+                    let sum = row.to_sum(Table::Flow5m.step_ns());
+                    if scan.holds(&sum) {
+                        sink(&sum)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn oldest_ns(&self, table: Table) -> Option<i64> {
+        let own = self.segments.iter().filter(|s| s.record.table == table);
+        own.map(|s| s.record.times_ns.0).min()
+    }
+
+    fn events(&self, from_ns: i64, to_ns: i64) -> Result<Vec<(EventId, StoredEvent)>, StoreError> {
+        lock(self.reader.catalogue()).events(from_ns, to_ns)
+    }
+
+    fn event(&self, id: EventId) -> Result<Option<StoredEvent>, StoreError> {
+        lock(self.reader.catalogue()).event(id)
+    }
+}
+
+/// The tables that hold each row once, as coarse as `level`: all of it, and of finer ones what is
+/// not rolled up yet. At the full rate nothing else is needed: its segments are always rolled up.
+fn tables_of(level: Table) -> Vec<(Table, bool)> {
+    let mut all = vec![(level, true)];
+    let mut table = level;
+    while let Some(finer) = table.finer().filter(|finer| !finer.is_raw()) {
+        all.push((finer, false));
+        table = finer;
+    }
+    all
+}
+
+fn row_range(scan: &Scan) -> RowRange {
+    let bounds = |set: &BTreeSet<u32>| {
+        let (Some(&first), Some(&last)) = (set.first(), set.last()) else { return (1, 0) };
+        (first, last)
+    };
+    let series = scan.series.as_ref().map_or((0, u32::MAX), bounds);
+    RowRange { times_ns: (scan.from_ns, scan.to_ns), series }
+}
+
+/// Rows that are read at once.
+const AT_ONCE: usize = 4_096;
+/// Compactions by another process that a query survives.
+const TRIES: u32 = 20;
