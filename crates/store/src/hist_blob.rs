@@ -9,7 +9,7 @@
 use std::fmt;
 
 use sonde_results::Hist;
-use sonde_results::hist::buckets_in_row;
+use sonde_results::hist::{bounds_of, buckets_in_row};
 
 use crate::varint;
 
@@ -236,10 +236,23 @@ impl HistSum {
         (self.first..).zip(self.counts.iter().copied()).filter(|&(_, n)| n > 0)
     }
 
-    /// The value below or at which the share `q` (0..=1) of the values that have a bucket lies, as
-    /// [`Hist::quantile`] gives it, ns. `None` where none has one.
+    /// The value below or at which the share `q` (0..=1) of the values that have a bucket lies, ns:
+    /// as [`Hist::quantile`] gives it where all have one. Else the greatest of them is not known
+    /// exactly; it is the middle of its bucket. `None` where none has one.
     pub fn quantile(&self, q: f64) -> Option<i64> {
-        if self.held == 0 { None } else { self.to_hist().quantile(q) }
+        let rank =
+            ((q.clamp(0.0, 1.0) * self.held as f64).ceil() as u64).clamp(1, self.held.max(1));
+        if rank == self.held && self.held == self.head.count {
+            return Some(self.head.max);
+        }
+        let mut seen = 0;
+        let reaches = |&(_, n): &(i16, u64)| {
+            seen += n;
+            seen >= rank
+        };
+        let (bucket, _) = self.buckets().find(reaches)?;
+        let (low, high) = bounds_of(bucket);
+        Some((low + (high - low) / 2).clamp(self.head.min, self.head.max))
     }
 
     /// Arithmetic mean, ns. `None` when empty.

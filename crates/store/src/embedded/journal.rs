@@ -65,6 +65,7 @@ impl Journal {
     }
 
     /// Octets in its file.
+    #[cfg(test)]
     pub(super) fn length(&self) -> u64 {
         self.length
     }

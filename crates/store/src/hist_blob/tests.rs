@@ -32,6 +32,9 @@ fn a_summary_has_no_quantiles() {
     sum.add(&HistBlob::new(&hist(&[5_000])));
     assert_eq!((sum.head().count, sum.held()), (4, 1));
     assert_eq!(bucket_of(sum.quantile(0.5).unwrap()), bucket_of(5_000));
+    // Extremes of values without a bucket are no quantiles.
+    sum.add(&HistBlob::summary(&hist(&[9_000_000])));
+    assert_eq!([0.0, 0.5, 1.0].map(|q| bucket_of(sum.quantile(q).unwrap())), [bucket_of(5_000); 3]);
 }
 
 #[test]

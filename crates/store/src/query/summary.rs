@@ -166,9 +166,5 @@ impl Summary {
 
 /// Quantiles, each as [`HistSum::quantile`] gives it.
 pub(super) fn quantiles_of(hist: &HistSum, quantiles: &[f64]) -> Vec<Option<i64>> {
-    if hist.held() == 0 {
-        return vec![None; quantiles.len()];
-    }
-    let hist = hist.to_hist();
     quantiles.iter().map(|&q| hist.quantile(q)).collect()
 }

@@ -185,7 +185,7 @@ impl Top {
         let (level, range) = match hosts {
             // Roll-ups have no hosts.
             true => (Table::Flow, self.range),
-            false => plan::pick(run.source, Table::Flow5m, self.range, 0)?,
+            false => plan::pick(run.source, Table::Flow, self.range, 0)?,
         };
         (run.level, run.range) = (Some(level), range);
         let scan = Scan {

@@ -1,0 +1,5 @@
+//! The store as its users have it: questions, crashes, full disks, formats of earlier versions.
+
+mod queries;
+mod size;
+mod support;

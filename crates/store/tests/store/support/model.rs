@@ -1,0 +1,388 @@
+//! The answers by brute force: all values in lists, every question from the beginning.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sonde_results::Caveat;
+use sonde_results::hist::{bounds_of, bucket_of};
+use sonde_store::flow::unmapped;
+use sonde_store::query::*;
+use sonde_store::{Answer, EventId, FlowRow, Query, Series, SeriesId, StoredEvent};
+
+use super::script::{Measured, Script};
+
+/// The answer to a query of all that a script loads.
+pub fn answer(script: &Script, query: &Query) -> Answer {
+    match query {
+        Query::Overview(q) => overview(script, q),
+        Query::Series(q) => series(script, q),
+        Query::Bands(q) => bands(script, q),
+        Query::Heat(q) => heat(script, q),
+        Query::Top(q) => Answer::Top(top(script, q)),
+        Query::Availability(q) => availability(script, q),
+        Query::Events(q) => Answer::Events(events(script, q)),
+        Query::Evidence(q) => evidence(script, q),
+    }
+}
+
+fn selected(script: &Script, filter: &sonde_store::SeriesFilter) -> Vec<Series> {
+    let all = (0..).map(SeriesId).zip(&script.series);
+    let all = all.map(|(id, labels)| Series { id, labels: labels.clone() });
+    all.filter(|s| filter.matches(s)).collect()
+}
+
+fn intervals(script: &Script, range: TimeRange, of: &[SeriesId]) -> Vec<(SeriesId, Measured)> {
+    let within = |m: &Measured| (range.from_ns..range.to_ns).contains(&m.record.start_ns);
+    script.intervals.iter().filter(|(id, m)| of.contains(id) && within(m)).cloned().collect()
+}
+
+/// The `q`-th of the values that have buckets, as the middle of its bucket; the greatest of all as
+/// it is.
+fn quantile(sorted: &[i64], all: &[i64], q: f64) -> Option<i64> {
+    let n = sorted.len();
+    let rank = ((q * n as f64).ceil() as usize).max(1);
+    let value = *sorted.get(rank - 1)?;
+    if rank == n && n == all.len() {
+        return Some(value);
+    }
+    let (low, high) = bounds_of(bucket_of(value));
+    Some((low + (high - low) / 2).clamp(*all.iter().min()?, *all.iter().max()?))
+}
+
+/// Whether buckets of a delay are kept of an interval.
+fn has_buckets(m: &Measured, delay: Delay) -> bool {
+    let clocks_differ = [
+        Caveat::LocalClockUnsynchronised,
+        Caveat::PeerClockUnsynchronised,
+        Caveat::NegativeOneWayDelay,
+        Caveat::PeerClockStepped,
+        Caveat::OneWayImplausible,
+    ]
+    .iter()
+    .any(|&c| m.record.caveats.contains(c));
+    match delay {
+        Delay::Rtt => false,
+        Delay::Forward | Delay::Backward => !clocks_differ,
+        _ => true,
+    }
+}
+
+fn summary<'a>(
+    of: impl IntoIterator<Item = &'a Measured>,
+    delay: Delay,
+    quantiles: &[f64],
+) -> Summary {
+    let mut s = Summary::default();
+    let (mut all, mut held) = (Vec::new(), Vec::new());
+    let mut caveats: BTreeMap<Caveat, u64> = BTreeMap::new();
+    for m in of {
+        let c = &m.record.counters;
+        s.intervals += 1;
+        s.sent += c.sent;
+        s.received += c.received;
+        s.lost += c.lost;
+        let add = |to: &mut Option<u64>, n: Option<u64>| {
+            if let Some(n) = n {
+                *to = Some(to.unwrap_or(0) + n);
+            }
+        };
+        add(&mut s.lost_forward, c.lost_forward);
+        add(&mut s.lost_backward, c.lost_backward);
+        let values = m.values.get(&delay).cloned().unwrap_or_default();
+        if has_buckets(m, delay) {
+            held.extend(&values);
+        }
+        all.extend(values);
+        m.record.caveats.iter().for_each(|c| *caveats.entry(c).or_default() += 1);
+    }
+    let split = s.lost_forward.unwrap_or(0) + s.lost_backward.unwrap_or(0);
+    if s.lost > 0 && split == 0 {
+        (s.lost_forward, s.lost_backward) = (None, None);
+    }
+    s.lost_unknown = s.lost - split;
+    held.sort_unstable();
+    s.n = all.len() as u64;
+    s.held = held.len() as u64;
+    s.min_ns = all.iter().min().copied();
+    s.max_ns = all.iter().max().copied();
+    if !all.is_empty() {
+        s.mean_ns =
+            Some(all.iter().map(|&v| i128::from(v)).sum::<i128>() as f64 / all.len() as f64);
+    }
+    s.quantiles_ns = quantiles.iter().map(|&q| quantile(&held, &all, q)).collect();
+    s.caveats = caveats.into_iter().collect();
+    s
+}
+
+fn overview(script: &Script, q: &Overview) -> Answer {
+    let mut groups: BTreeMap<(Vec<String>, Option<SeriesId>), Vec<SeriesId>> = BTreeMap::new();
+    for s in selected(script, &q.filter) {
+        let group = q.by.iter().map(|name| s.labels.get(name).unwrap_or_default()).collect();
+        groups.entry((group, q.by.is_empty().then_some(s.id))).or_default().push(s.id);
+    }
+    let rows = groups.into_iter().map(|((group, series), members)| {
+        let all = intervals(script, q.range, &members);
+        let heard: BTreeSet<SeriesId> = all.iter().map(|(id, _)| *id).collect();
+        OverviewRow {
+            series,
+            group,
+            members: heard.len() as u64,
+            silent: (members.len() - heard.len()) as u64,
+            summary: summary(all.iter().map(|(_, m)| m), q.delay, &q.quantiles),
+        }
+    });
+    Answer::Overview(rows.collect())
+}
+
+/// Windows that hold something, and what.
+fn points(
+    all: &[(SeriesId, Measured)],
+    range: TimeRange,
+    step_ns: i64,
+    delay: Delay,
+    quantiles: &[f64],
+) -> PointColumns {
+    let mut columns = PointColumns::default();
+    let mut start = range.from_ns;
+    while start < range.to_ns {
+        let of = || {
+            let within = |m: &Measured| (start..start + step_ns).contains(&m.record.start_ns);
+            all.iter().map(|(_, m)| m).filter(move |m| within(m))
+        };
+        if of().next().is_some() {
+            columns.start_ns.push(start);
+            columns.points.push(summary(of(), delay, quantiles));
+        }
+        start += step_ns;
+    }
+    columns
+}
+
+fn series(script: &Script, q: &SeriesPoints) -> Answer {
+    let tables = selected(script, &q.filter).into_iter().map(|s| SeriesTable {
+        series: s.id,
+        points: points(
+            &intervals(script, q.range, &[s.id]),
+            q.range,
+            q.step_ns,
+            q.delay,
+            &q.quantiles,
+        ),
+    });
+    Answer::Series(tables.filter(|t| !t.points.start_ns.is_empty()).collect())
+}
+
+fn ids(all: &[Series]) -> Vec<SeriesId> {
+    all.iter().map(|s| s.id).collect()
+}
+
+fn bands(script: &Script, q: &Bands) -> Answer {
+    let of = ids(&selected(script, &q.filter));
+    let quantiles = match q.quantiles.is_empty() {
+        true => vec![0.1, 0.25, 0.5, 0.75, 0.9, 0.99],
+        false => q.quantiles.clone(),
+    };
+    let all = intervals(script, q.range, &of);
+    Answer::Bands(points(&all, q.range, q.step_ns, q.delay, &quantiles))
+}
+
+fn heat(script: &Script, q: &Heat) -> Answer {
+    let of = ids(&selected(script, &q.filter));
+    // A row is found by its bounds: those of the first and the last bucket that it joins.
+    let join = 32 / q.rows_per_octave as i16;
+    let bounds = |value: i64| {
+        let bucket = bucket_of(value);
+        let first = bucket.div_euclid(join) * join;
+        (bounds_of(first).0, bounds_of(first + join - 1).1)
+    };
+    let mut map = HeatMap { start_ns: q.range.from_ns, step_ns: q.step_ns, ..HeatMap::default() };
+    let mut cells: BTreeMap<(u32, (i64, i64)), u64> = BTreeMap::new();
+    let mut lost: BTreeMap<u32, u64> = BTreeMap::new();
+    for (_, m) in intervals(script, q.range, &of) {
+        let column = ((m.record.start_ns - q.range.from_ns) / q.step_ns) as u32;
+        for &value in m.values.get(&q.delay).into_iter().flatten() {
+            match has_buckets(&m, q.delay) {
+                true => *cells.entry((column, bounds(value))).or_default() += 1,
+                false => map.without_bucket += 1,
+            }
+        }
+        if m.record.counters.lost > 0 {
+            *lost.entry(column).or_default() += m.record.counters.lost;
+        }
+    }
+    let rows: BTreeSet<(i64, i64)> = cells.keys().map(|(_, row)| *row).collect();
+    map.rows_ns = rows.iter().copied().collect();
+    map.cells = cells
+        .into_iter()
+        .map(|((column, row), n)| (column, rows.iter().position(|r| *r == row).unwrap() as u32, n))
+        .collect();
+    map.lost = lost.into_iter().collect();
+    Answer::Heat(map)
+}
+
+fn flow_value(row: &FlowRow, dimension: FlowDimension) -> String {
+    let net = |octets| match unmapped(octets) {
+        std::net::IpAddr::V4(a) => {
+            let [a, b, c, _] = a.octets();
+            format!("{a}.{b}.{c}.0/24")
+        }
+        std::net::IpAddr::V6(a) => {
+            let s = a.segments();
+            format!("{}/48", std::net::Ipv6Addr::new(s[0], s[1], s[2], 0, 0, 0, 0, 0))
+        }
+    };
+    match dimension {
+        FlowDimension::Exporter => row.exporter.0.to_string(),
+        FlowDimension::Point => row.point.to_string(),
+        FlowDimension::Protocol => row.protocol.to_string(),
+        FlowDimension::ServicePort => match row.protocol {
+            1 | 58 => row.destination_port.to_string(),
+            _ => row.source_port.min(row.destination_port).to_string(),
+        },
+        FlowDimension::App => row.app.to_string(),
+        FlowDimension::SourceNet => net(row.source),
+        FlowDimension::DestinationNet => net(row.destination),
+        FlowDimension::Source => unmapped(row.source).to_string(),
+        FlowDimension::Destination => unmapped(row.destination).to_string(),
+    }
+}
+
+fn top_row<'a>(values: Vec<String>, rows: impl IntoIterator<Item = &'a FlowRow>) -> TopRow {
+    let mut out = TopRow { values, ..TopRow::default() };
+    let mut handshakes: Vec<i64> = Vec::new();
+    for row in rows {
+        out.flows += 1;
+        out.packets += row.forward.packets;
+        out.bytes += row.forward.bytes;
+        out.reverse_packets += row.reverse.packets;
+        out.reverse_bytes += row.reverse.bytes;
+        if row.handshake_server_ns > 0 && row.handshake_client_ns > 0 {
+            handshakes.push((row.handshake_server_ns + row.handshake_client_ns) as i64);
+        }
+    }
+    handshakes.sort_unstable();
+    out.handshakes = handshakes.len() as u64;
+    out.handshake_median_ns = quantile(&handshakes, &handshakes, 0.5);
+    out
+}
+
+fn top(script: &Script, q: &Top) -> TopTable {
+    let of = ids(&selected(script, &q.filter));
+    let within = |row: &&FlowRow| {
+        of.contains(&row.exporter) && (q.range.from_ns..q.range.to_ns).contains(&row.last_ns)
+    };
+    let asked = |row: &&FlowRow| q.only.iter().all(|(d, v)| flow_value(row, *d) == *v);
+    let mut groups: BTreeMap<Vec<String>, Vec<&FlowRow>> = BTreeMap::new();
+    for row in script.flows.iter().filter(within).filter(asked) {
+        let values = q.by.iter().map(|&d| flow_value(row, d)).collect();
+        groups.entry(values).or_default().push(row);
+    }
+    let mut rows: Vec<(TopRow, Vec<&FlowRow>)> = groups
+        .into_iter()
+        .map(|(values, rows)| (top_row(values, rows.iter().copied()), rows))
+        .collect();
+    let size = |row: &TopRow| match q.measure {
+        FlowMeasure::Bytes => row.bytes + row.reverse_bytes,
+        FlowMeasure::Packets => row.packets + row.reverse_packets,
+        FlowMeasure::Flows => row.flows,
+    };
+    rows.sort_by_key(|(row, _)| (std::cmp::Reverse(size(row)), row.values.clone()));
+    let rest = rows.split_off(q.most.min(rows.len()));
+    let other = top_row(vec![], rest.iter().flat_map(|(_, rows)| rows.iter().copied()));
+    TopTable { rows: rows.into_iter().map(|(row, _)| row).collect(), other }
+}
+
+fn availability(script: &Script, q: &Availability) -> Answer {
+    let rows = selected(script, &q.filter).into_iter().map(|s| {
+        let all = intervals(script, q.range, &[s.id]);
+        let [mut clear, mut lossy, mut down, mut unsent] = [0i64; 4];
+        for (_, m) in &all {
+            let (c, length) = (&m.record.counters, m.record.end_ns - m.record.start_ns);
+            *match (c.sent, c.lost, c.received) {
+                (0, ..) => &mut unsent,
+                (_, 0, _) => &mut clear,
+                (.., 0) => &mut down,
+                _ => &mut lossy,
+            } += length;
+        }
+        let length = q.range.to_ns - q.range.from_ns;
+        let known = clear + lossy + down + unsent;
+        let whole = length.max(known) as f64;
+        AvailabilityRow {
+            series: s.id,
+            clear_ns: clear,
+            lossy_ns: lossy,
+            down_ns: down,
+            unsent_ns: unsent,
+            unknown_ns: (length - known).max(0),
+            least: (clear + lossy) as f64 / whole,
+            most: 1.0 - down as f64 / whole,
+            caveats: summary(all.iter().map(|(_, m)| m), Delay::Rtt, &[]).caveats,
+            intervals: all.len() as u64,
+        }
+    });
+    Answer::Availability(rows.collect())
+}
+
+fn events(script: &Script, q: &EventList) -> Vec<EventRow> {
+    let all = (1..).map(EventId).zip(&script.events);
+    let mut rows: Vec<EventRow> =
+        all.map(|(id, event)| EventRow { id, event: event.clone() }).collect();
+    rows.sort_by_key(|row| (row.event.begin_ns, row.id));
+    let lasted = |e: &StoredEvent| {
+        e.begin_ns < q.range.to_ns && e.end_ns.is_none_or(|end| end >= q.range.from_ns)
+    };
+    rows.retain(|row| lasted(&row.event));
+    if let Some(after) = q.after
+        && let Some(place) = rows.iter().position(|row| row.id == after)
+    {
+        rows.drain(..=place);
+    }
+    rows.retain(|row| {
+        let e = &row.event;
+        q.filter.kind.as_ref().is_none_or(|kind| *kind == e.kind)
+            && (q.filter.series.is_empty()
+                || e.series.is_some_and(|s| q.filter.series.contains(&s)))
+            && (!q.filter.open || e.end_ns.is_none())
+    });
+    if q.most > 0 {
+        rows.truncate(q.most);
+    }
+    rows
+}
+
+fn evidence(script: &Script, q: &Evidence) -> Answer {
+    let event = &script.events[q.event.0 as usize - 1];
+    let during = TimeRange { from_ns: event.begin_ns, to_ns: event.end_ns.unwrap_or(q.now_ns) };
+    let before = TimeRange { from_ns: event.begin_ns - q.before_ns, to_ns: event.begin_ns };
+    let rows = selected(script, &q.filter).into_iter().filter_map(|s| {
+        let of = |range| {
+            let all = intervals(script, range, &[s.id]);
+            summary(all.iter().map(|(_, m)| m), q.delay, &q.quantiles)
+        };
+        let row = EvidenceRow { series: s.id, during: of(during), before: of(before) };
+        (row.during.intervals + row.before.intervals > 0).then_some(row)
+    });
+    let all = |range| {
+        let (filter, by) = (q.filter.clone(), q.flows_by.clone());
+        top(script, &Top { range, filter, by, most: usize::MAX, ..Top::default() }).rows
+    };
+    let mut flows = Vec::new();
+    if !q.flows_by.is_empty() {
+        let then = all(before);
+        for during in all(during) {
+            let before = then.iter().find(|row| row.values == during.values).cloned();
+            flows.push(EvidenceFlow { during, before: before.unwrap_or_default() });
+        }
+    }
+    let rate = |row: &TopRow, range: TimeRange| {
+        (row.bytes + row.reverse_bytes) as f64 / (range.to_ns - range.from_ns) as f64
+    };
+    flows.sort_by(|a, b| {
+        let growth = |f: &EvidenceFlow| rate(&f.during, during) - rate(&f.before, before);
+        growth(b).partial_cmp(&growth(a)).unwrap()
+    });
+    let range = TimeRange { from_ns: before.from_ns, to_ns: during.to_ns };
+    let mut events = events(script, &EventList { range, ..EventList::default() });
+    events.retain(|row| row.id != q.event);
+    Answer::Evidence(EvidenceTable { during, before, series: rows.collect(), flows, events })
+}

@@ -1,0 +1,172 @@
+//! Answers as lines.
+
+use std::fmt::Write as _;
+
+use sonde_store::Answer;
+use sonde_store::query::{EventRow, Summary, TopRow};
+
+use super::script::BASE_NS;
+
+/// An answer as lines.
+pub fn render(answer: &Answer) -> String {
+    let mut out = String::new();
+    match answer {
+        Answer::Overview(rows) => {
+            for row in rows {
+                match row.series {
+                    Some(id) => write!(out, "{}", id.0).unwrap(),
+                    None => write!(out, "[{}]", row.group.join(" ")).unwrap(),
+                }
+                writeln!(
+                    out,
+                    " members={} silent={} {}",
+                    row.members,
+                    row.silent,
+                    summary(&row.summary)
+                )
+                .unwrap();
+            }
+        }
+        Answer::Series(tables) => {
+            for table in tables {
+                for (start, point) in table.points.start_ns.iter().zip(&table.points.points) {
+                    writeln!(out, "{} {} {}", table.series.0, time(*start), summary(point))
+                        .unwrap();
+                }
+            }
+        }
+        Answer::Bands(points) => {
+            for (start, point) in points.start_ns.iter().zip(&points.points) {
+                writeln!(out, "{} {}", time(*start), summary(point)).unwrap();
+            }
+        }
+        Answer::Heat(map) => {
+            for (i, (low, high)) in map.rows_ns.iter().enumerate() {
+                writeln!(out, "row {i}: {low}..{high}").unwrap();
+            }
+            for (column, row, n) in &map.cells {
+                writeln!(out, "cell {column} {row}: {n}").unwrap();
+            }
+            for (column, n) in &map.lost {
+                writeln!(out, "lost {column}: {n}").unwrap();
+            }
+            if map.without_bucket > 0 {
+                writeln!(out, "without bucket: {}", map.without_bucket).unwrap();
+            }
+        }
+        Answer::Top(table) => {
+            for row in &table.rows {
+                writeln!(out, "[{}] {}", row.values.join(" "), flow(row)).unwrap();
+            }
+            writeln!(out, "other {}", flow(&table.other)).unwrap();
+        }
+        Answer::Availability(rows) => {
+            for r in rows {
+                let seconds =
+                    [r.clear_ns, r.lossy_ns, r.down_ns, r.unsent_ns, r.unknown_ns].map(seconds);
+                let [clear, lossy, down, unsent, unknown] = seconds;
+                write!(
+                    out,
+                    "{} clear={clear} lossy={lossy} down={down} unsent={unsent} unknown={unknown} \
+                     within={:.6}..{:.6} intervals={}",
+                    r.series.0, r.least, r.most, r.intervals
+                )
+                .unwrap();
+                writeln!(out, "{}", caveats(&r.caveats)).unwrap();
+            }
+        }
+        Answer::Events(rows) => rows.iter().for_each(|row| out.push_str(&event(row))),
+        Answer::Evidence(table) => {
+            for row in &table.series {
+                writeln!(out, "{} during {}", row.series.0, summary(&row.during)).unwrap();
+                writeln!(out, "{} before {}", row.series.0, summary(&row.before)).unwrap();
+            }
+            for row in &table.flows {
+                let values = row.during.values.join(" ");
+                writeln!(out, "[{values}] during {}", flow(&row.during)).unwrap();
+                writeln!(out, "[{values}] before {}", flow(&row.before)).unwrap();
+            }
+            table.events.iter().for_each(|row| out.push_str(&event(row)));
+        }
+    }
+    out
+}
+
+fn event(row: &EventRow) -> String {
+    let e = &row.event;
+    let series = e.series.map_or("-".into(), |s| s.0.to_string());
+    let end = e.end_ns.map_or("-".into(), time);
+    format!(
+        "event {} {series} {} {} {} {end} {}\n",
+        row.id.0,
+        e.kind,
+        e.severity.name(),
+        time(e.begin_ns),
+        e.title
+    )
+}
+
+fn flow(row: &TopRow) -> String {
+    let mut out = format!(
+        "flows={} packets={}+{} bytes={}+{}",
+        row.flows, row.packets, row.reverse_packets, row.bytes, row.reverse_bytes
+    );
+    if row.handshakes > 0 {
+        let median = row.handshake_median_ns.unwrap();
+        write!(out, " handshakes={} median={median}", row.handshakes).unwrap();
+    }
+    out
+}
+
+fn summary(s: &Summary) -> String {
+    let side = |n: Option<u64>| n.map_or("?".into(), |n| n.to_string());
+    let mut out = format!(
+        "intervals={} sent={} received={} lost={} sides={}/{}/{}",
+        s.intervals,
+        s.sent,
+        s.received,
+        s.lost,
+        side(s.lost_forward),
+        side(s.lost_backward),
+        s.lost_unknown
+    );
+    if s.n > 0 {
+        write!(out, " n={}", s.n).unwrap();
+        if s.held != s.n {
+            write!(out, " held={}", s.held).unwrap();
+        }
+        write!(
+            out,
+            " mean={:.1} min={} max={}",
+            s.mean_ns.unwrap(),
+            s.min_ns.unwrap(),
+            s.max_ns.unwrap()
+        )
+        .unwrap();
+    }
+    if s.quantiles_ns.iter().any(Option::is_some) {
+        let quantiles: Vec<String> =
+            s.quantiles_ns.iter().map(|q| q.map_or("-".into(), |q| q.to_string())).collect();
+        write!(out, " q={}", quantiles.join("|")).unwrap();
+    }
+    out + &caveats(&s.caveats)
+}
+
+fn caveats(of: &[(sonde_results::Caveat, u64)]) -> String {
+    let all: Vec<String> = of
+        .iter()
+        .map(|(c, n)| format!("{}:{n}", serde_json::to_value(c).unwrap().as_str().unwrap()))
+        .collect();
+    if all.is_empty() { String::new() } else { format!(" caveats={}", all.join(",")) }
+}
+
+fn time(ns: i64) -> String {
+    format!("+{}", seconds(ns - BASE_NS))
+}
+
+fn seconds(ns: i64) -> String {
+    match ns % 1_000_000_000 {
+        0 => format!("{}s", ns / 1_000_000_000),
+        _ => format!("{ns}ns"),
+    }
+}
