@@ -1,11 +1,12 @@
 //! Segments: immutable Parquet files of sorted rows.
 //!
-//! Keys, instants and ns are DELTA_BINARY_PACKED, counts go by dictionary, floating-point numbers are
-//! BYTE_STREAM_SPLIT, buckets of histograms PLAIN, all packed by Zstandard. A histogram is five
-//! columns: count, minimum, maximum, sum and its buckets, in the form of [`crate::HistBlob`] without
-//! the head; in front stands the version, with the top bit set where the sum is wider than 64 bits
-//! and stands there. Row groups have the bounds of series and time. The catalogue keeps a CRC-32 of
-//! each block of [`BLOCK`] octets, checked when a block is first read.
+//! Keys and instants are DELTA_BINARY_PACKED, counters go by dictionary, minima, maxima, sums and
+//! floating-point numbers are BYTE_STREAM_SPLIT (7 octets a record less than by differences, where a
+//! series has few rows in a segment), buckets of histograms PLAIN, all packed by Zstandard. A
+//! histogram is five columns: count, minimum, maximum, sum and its buckets, in the form of
+//! [`crate::HistBlob`] without the head; in front stands the version, with the top bit set where the
+//! sum is wider than 64 bits and stands there. Row groups have the bounds of series and time. The
+//! catalogue keeps a CRC-32 of each block of [`BLOCK`] octets, checked when a block is first read.
 
 mod file;
 mod read;

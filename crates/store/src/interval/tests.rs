@@ -27,6 +27,8 @@ fn a_row_says_what_its_record_said() {
             caveats.insert(Caveat::ALL[usize::from(bit)]);
         });
         assert_eq!(caveats, record.caveats);
+        let (jitter, exact) = (f64::from(row.jitter_forward_ns), record.jitter_forward_ns);
+        assert!((jitter - exact).abs() <= exact / 8_000.0, "{jitter} of {exact}");
         let times = [row.clear_ns, row.lossy_ns, row.down_ns];
         let c = &record.counters;
         let expected = match (c.lost, c.received) {

@@ -102,7 +102,14 @@ fn flow(random: &mut Random, second: i64) -> FlowRow {
             destination_port: [443, 443, 443, 53, 80, 22][(random.share() * 6.0) as usize],
         },
         forward: side(random),
-        reverse: FlowSide::default(),
+        reverse: match random.share() < 0.6 {
+            true => FlowSide {
+                first_ns: first_ns + (last_ns - first_ns) / 7,
+                last_ns: last_ns - (last_ns - first_ns) / 9,
+                ..side(random)
+            },
+            false => FlowSide::default(),
+        },
         end: FlowEnd::Idle,
         extra: None,
     };
@@ -180,8 +187,10 @@ fn a_record_takes_no_more_than_it_may() {
     assert!(of(&sizes, "iv") <= 60.0, "{sizes:.1?}");
     let sizes = measure("size", intervals(300, 20, 100, false), 300);
     println!("100 probes a record: {sizes:.1?}");
+    assert!(of(&sizes, "iv") <= 60.0, "{sizes:.1?}");
     let sizes = measure("size", intervals(1_000, 20, 10, true), 1_000);
     println!("10 probes a record, clocks synchronised: {sizes:.1?}");
+    assert!(of(&sizes, "iv") <= 60.0, "{sizes:.1?}");
     let mut random = Random(9);
     let flows =
         (0..20).map(|second| Rows::Flows((0..2_500).map(|_| flow(&mut random, second)).collect()));

@@ -163,7 +163,7 @@ fn properties<R>(columns: &[Physical<R>]) -> WriterPropertiesBuilder {
     for Physical { column, part, name } in columns {
         let path = ColumnPath::from(name.as_str());
         let plain = match (&column.kind, part) {
-            (_, Part::Min | Part::Max | Part::Sum) => Some(Encoding::DELTA_BINARY_PACKED),
+            (_, Part::Min | Part::Max | Part::Sum) => Some(Encoding::BYTE_STREAM_SPLIT),
             (_, Part::Buckets) => Some(Encoding::PLAIN),
             (Kind::Close(..) | Kind::Instant(..) | Kind::InstantMicros(..), _) => {
                 Some(Encoding::DELTA_BINARY_PACKED)
