@@ -15,12 +15,14 @@ may_use() {
     case $1 in
     wire) ;;
     results | sys) echo wire ;;
-    report | server) echo results ;;
+    bpf | report) echo results ;;
+    api) echo wire results ;;
+    server) echo results api ;;
     port) echo wire sys bpf ;;
     bpf | meter | store) echo wire results ;;
     lab) echo results sys ;;
     run) echo wire results sys bpf port meter ;;
-    station) echo wire results sys run ;;
+    station) echo wire results sys run api ;;
     testbed) echo wire results sys bpf port meter lab report run server ;;
     cli) echo wire results sys lab report run testbed station ;;
     perf) echo wire results sys bpf port meter lab report run testbed server store ;;
