@@ -7,7 +7,7 @@ mod capture_file;
 pub mod change;
 pub mod confined;
 pub mod doctor;
-mod duration;
+pub mod duration;
 pub mod engine;
 pub mod error;
 mod figures;

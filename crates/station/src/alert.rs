@@ -6,8 +6,17 @@
 //! delivered yet in a [`spool`] on disk.
 
 pub mod alerting;
+pub mod delivery;
 mod group;
 pub mod model;
 pub mod notification;
 pub mod route;
+pub mod secret;
+pub mod settings;
 pub mod silence;
+pub mod sink;
+pub mod spool;
+mod utc;
+
+#[cfg(test)]
+pub(crate) mod testing;

@@ -1,11 +1,13 @@
-//! How long to wait before a failed unit is started again.
+//! How long to wait before what failed is tried again.
 
 use std::time::Duration;
 
-/// Delays that double from [`Backoff::LEAST`] to [`Backoff::MOST`], each lengthened by up to a
-/// quarter at random, so that units that failed together do not come back together.
-#[derive(Clone, Debug, Default)]
+/// Delays that double from [`Backoff::LEAST`] to a bound, each lengthened by up to a quarter at
+/// random, so that what failed together does not come back together.
+#[derive(Clone, Debug)]
 pub struct Backoff {
+    /// The longest, without what chance adds.
+    most: Duration,
     /// Delays since the last reset.
     given: u32,
 }
@@ -13,20 +15,31 @@ pub struct Backoff {
 impl Backoff {
     /// The first delay.
     pub const LEAST: Duration = Duration::from_secs(1);
-    /// The longest, without what chance adds.
+    /// The longest of units, without what chance adds.
     pub const MOST: Duration = Duration::from_secs(60);
+
+    /// With this longest delay.
+    pub fn up_to(most: Duration) -> Backoff {
+        Backoff { most, given: 0 }
+    }
 
     /// The next delay.
     pub fn next(&mut self, random: &mut fastrand::Rng) -> Duration {
         let doubled =
             Backoff::LEAST.saturating_mul(1_u32.checked_shl(self.given).unwrap_or(u32::MAX));
         self.given = self.given.saturating_add(1);
-        doubled.min(Backoff::MOST).mul_f64(1.0 + random.f64() / 4.0)
+        doubled.min(self.most).mul_f64(1.0 + random.f64() / 4.0)
     }
 
     /// The next delay is the first again.
     pub fn reset(&mut self) {
         self.given = 0;
+    }
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Backoff::up_to(Backoff::MOST)
     }
 }
 

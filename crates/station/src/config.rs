@@ -25,6 +25,7 @@ use sonde_run::error::{FileLine, SettingsError};
 use sonde_run::toml_file::TomlText;
 use sonde_run::{flow, probe, reflect, rtt};
 
+use crate::alert::settings::AlertSettings;
 use crate::plan::{Plan, UnitId};
 use crate::reload::conflicts;
 use crate::unit::Instrument;
@@ -38,6 +39,9 @@ pub struct ConfigFile {
     /// The station itself: in one file only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub station: Option<StationSettings>,
+    /// Who is told of alerts: in one file only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub alert: Option<AlertSettings>,
     /// STAMP senders, by name.
     pub probe: BTreeMap<String, probe::Settings>,
     /// STAMP reflectors, by name.
@@ -63,6 +67,8 @@ pub struct StationSettings {
 pub struct Config {
     /// The station itself.
     pub station: StationSettings,
+    /// Who is told of alerts; `None`: nobody.
+    pub alert: Option<AlertSettings>,
     /// All its units.
     pub plan: Plan<Instrument>,
 }
@@ -102,6 +108,7 @@ impl Config {
         match merged.errors.is_empty() {
             true => Ok(Config {
                 station: merged.station.map(|(station, _)| station).unwrap_or_default(),
+                alert: merged.alert.map(|(alert, _)| alert),
                 plan,
             }),
             false => Err(merged.errors),
@@ -146,6 +153,7 @@ impl ReadFile {
 #[derive(Default)]
 struct Merged {
     station: Option<(StationSettings, FileLine)>,
+    alert: Option<(AlertSettings, FileLine)>,
     units: BTreeMap<UnitId, (Instrument, FileLine)>,
     errors: Vec<SettingsError>,
 }
@@ -155,6 +163,9 @@ impl Merged {
         let says = &file.says;
         if let Some(station) = &says.station {
             self.station(station, file);
+        }
+        if let Some(alert) = &says.alert {
+            self.alert(alert, file);
         }
         for (name, settings) in &says.probe {
             self.unit(file, "probe", name, Instrument::Probe(Box::new(settings.clone())));
@@ -181,6 +192,30 @@ impl Merged {
             self.errors.push(SettingsError::new("station", why).at(Some(&at)));
         }
         self.station = Some((station.clone(), at));
+    }
+
+    fn alert(&mut self, alert: &AlertSettings, file: &ReadFile) {
+        let at = file.line_of(&["alert"]);
+        let lines = file.text.lines_of(&["alert", "route"]);
+        let routes = lines.iter().take(alert.route.len()).enumerate().map(|(index, &line)| {
+            let at = FileLine { file: file.text.file.clone(), line };
+            alert.check_route(index).map_err(|error| error.at(Some(&at)))
+        });
+        let checked = routes.collect::<Result<(), _>>().and_then(|()| alert.check());
+        if let Err(error) = checked {
+            let error = error.inside("alert");
+            let key = error.key.clone().unwrap_or_default();
+            let line = file.line_of(&key.split('.').collect::<Vec<_>>());
+            self.errors.push(match error.line {
+                Some(_) => error,
+                None => error.within("alert").at(Some(&line)),
+            });
+        }
+        if let Some((_, first)) = &self.alert {
+            let why = format!("it stands in {first} already; keep one of them");
+            self.errors.push(SettingsError::new("alert", why).at(Some(&at)));
+        }
+        self.alert = Some((alert.clone(), at));
     }
 
     fn unit(&mut self, file: &ReadFile, kind: &str, name: &str, instrument: Instrument) {
@@ -210,12 +245,12 @@ impl Merged {
     }
 }
 
-fn is_name(name: &str) -> bool {
+pub(crate) fn is_name(name: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     (1..=64).contains(&name.len()) && name.chars().all(fits)
 }
 
-fn bad_name(name: &str) -> String {
+pub(crate) fn bad_name(name: &str) -> String {
     format!("'{name}' is no name; write up to 64 letters, digits, '-', '_' and '.'")
 }
 

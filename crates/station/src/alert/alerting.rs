@@ -231,6 +231,11 @@ impl Alerting {
         });
     }
 
+    /// The clock was set back to `now_ns`: what was to wait since a later instant waits since now.
+    pub fn clock_was_set_back(&mut self, now_ns: i64) {
+        self.groups.values_mut().for_each(|group| group.not_after(now_ns));
+    }
+
     /// Takes what happens. `now_ns`: ns since 1970 UTC.
     pub fn handle(&mut self, now_ns: i64, input: AlertInput) {
         match input {

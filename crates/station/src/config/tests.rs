@@ -54,6 +54,22 @@ fn a_table_is_a_unit() {
 fn what_is_wrong_is_named_with_file_line_and_key() {
     for (text, message, key) in [
         (
+            "[alert]\nlink = 'ftp://a'",
+            "s.toml line 2: alert: link: give an address of http or https",
+            "alert.link",
+        ),
+        (
+            "[alert]\n[[alert.route]]\n[[alert.route]]\nto = ['x']",
+            "s.toml line 3: route 2 of [alert]: to: there is no receiver 'x'; write \
+             [alert.receiver.x.KIND]",
+            "alert.route.to",
+        ),
+        (
+            "[alert.receiver.a.webhook]\nurl = 'a'",
+            "s.toml line 2: alert: receiver.a.webhook: url: give an address of http or https",
+            "alert.receiver.a.webhook.url",
+        ),
+        (
             "[probe.a]\nstream = { ttl = 0 }\n[[probe.a.target]]\nhost = 'h'",
             "s.toml line 2: probe.a: ttl: 0 is not within 1 and 255",
             "probe.a.stream.ttl",

@@ -1,0 +1,82 @@
+//! POST requests over HTTP/1.1 and TLS.
+
+use std::io::Read as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sonde_run::pem;
+use ureq::Agent;
+use ureq::tls::{Certificate, RootCerts, TlsConfig, TlsProvider};
+
+use super::SEND_WITHIN;
+use crate::alert::sink::{HttpPost, SinkReply};
+
+/// Sends requests. No proxy of the environment, no redirection, no connection kept.
+pub(super) struct HttpClient {
+    agent: Agent,
+}
+
+impl HttpClient {
+    /// One that trusts the authorities in `ca`, or those of this host.
+    pub fn new(ca: Option<&Path>) -> anyhow::Result<HttpClient> {
+        let roots = match ca {
+            Some(path) => pem::certificates(path)?,
+            // A host without the package ca-certificates trusts nobody, and says so.
+            None => pem::certificates(Path::new(HOST_AUTHORITIES)).unwrap_or_default(),
+        };
+        let roots = roots.iter().map(|der| Certificate::from_der(der).to_owned()).collect();
+        let tls = TlsConfig::builder()
+            .provider(TlsProvider::Rustls)
+            .unversioned_rustls_crypto_provider(pem::provider())
+            .root_certs(RootCerts::Specific(Arc::new(roots)))
+            .build();
+        let config = Agent::config_builder()
+            .tls_config(tls)
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            .proxy(None)
+            .max_idle_connections(0)
+            .timeout_global(Some(SEND_WITHIN))
+            .user_agent(concat!("sonde/", env!("CARGO_PKG_VERSION")))
+            .build();
+        Ok(HttpClient { agent: config.new_agent() })
+    }
+
+    /// Sends one after the other, until one is not taken. The last answer.
+    pub fn post_all(&self, posts: &[HttpPost]) -> Result<SinkReply, String> {
+        let mut last = SinkReply::Sent;
+        for post in posts {
+            last = self.post(post)?;
+            if !matches!(last, SinkReply::Http { status: 200..300, .. }) {
+                break;
+            }
+        }
+        Ok(last)
+    }
+
+    fn post(&self, post: &HttpPost) -> Result<SinkReply, String> {
+        let mut request = self.agent.post(&post.url).content_type("application/json");
+        for (name, value) in &post.headers {
+            request = request.header(*name, value);
+        }
+        let mut answer = request.send(&post.body[..]).map_err(|e| e.to_string())?;
+        let status = answer.status().as_u16();
+        let retry_after = answer.headers().get("retry-after").and_then(|v| v.to_str().ok());
+        let retry_after = retry_after.and_then(|text| text.trim().parse().ok());
+        let mut text = Vec::new();
+        // What cannot be read of the text changes nothing.
+        let _ = answer.body_mut().as_reader().take(TEXT_MOST).read_to_end(&mut text);
+        Ok(SinkReply::Http {
+            status,
+            retry_after: retry_after.map(Duration::from_secs),
+            text: String::from_utf8_lossy(&text).trim().to_owned(),
+        })
+    }
+}
+
+/// Where Debian keeps the authorities that a host trusts.
+pub(super) const HOST_AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
+/// Of an answer's text, for people, bytes.
+const TEXT_MOST: u64 = 500;

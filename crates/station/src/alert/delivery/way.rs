@@ -1,0 +1,31 @@
+//! How a request goes to its receiver.
+
+use std::path::Path;
+
+use super::http::HttpClient;
+use crate::alert::sink::{SinkReply, SinkRequest, SinkWay};
+
+/// A way that is ready.
+pub(super) enum Way {
+    Http(HttpClient),
+}
+
+impl Way {
+    /// `folder` is the receiver's own, for what has to outlive the process.
+    pub fn new(way: &SinkWay, _folder: &Path) -> anyhow::Result<Way> {
+        Ok(match way {
+            SinkWay::Http { ca } => Way::Http(HttpClient::new(ca.as_deref())?),
+        })
+    }
+
+    /// Sends, and waits for the answer. `None`: there was nothing to send.
+    ///
+    /// # Errors
+    /// The receiver cannot be reached, or what it says is not of the protocol.
+    pub fn send(&self, request: &SinkRequest) -> Result<Option<SinkReply>, String> {
+        match (self, request) {
+            (_, SinkRequest::Nothing) => Ok(None),
+            (Way::Http(client), SinkRequest::Http(posts)) => client.post_all(posts).map(Some),
+        }
+    }
+}

@@ -1,0 +1,55 @@
+use super::*;
+use crate::alert::route::groups_of;
+
+fn parsed(text: &str) -> AlertSettings {
+    toml::from_str(text).unwrap()
+}
+
+const WHOLE: &str = "
+to = ['ops']
+repeat = '1h'
+[[route]]
+match = { site = 'ber-*' }
+severity = 'error'
+to = ['berlin']
+continue = true
+wait = '1s'
+group_by = ['site']
+[receiver.ops.webhook]
+url = 'https://hooks.example/ops'
+[receiver.berlin.webhook]
+url = 'https://hooks.example/berlin'
+";
+
+#[test]
+fn routes_have_what_they_say_and_else_what_all_have() {
+    let settings = parsed(WHOLE);
+    settings.check().unwrap();
+    let routes = settings.routes();
+    let labels = [("site", "ber-1"), ("severity", "error"), ("target", "a")];
+    let labels = labels.into_iter().map(|(n, v)| (n.to_owned(), v.to_owned())).collect();
+    let groups = groups_of(&routes, &labels);
+    let told: Vec<_> = groups
+        .iter()
+        .map(|(key, timing)| (key.receiver.as_str(), timing.wait_ns, timing.repeat_ns))
+        .collect();
+    let hour = 3_600 * SECOND;
+    assert_eq!(told, [("berlin", SECOND, hour), ("ops", 10 * SECOND, hour)]);
+    assert_eq!(toml::from_str::<AlertSettings>(&toml::to_string(&settings).unwrap()), Ok(settings));
+}
+
+#[test]
+fn what_cannot_be_names_its_key() {
+    let key = |text: &str| parsed(&format!("{text}\n{WHOLE}")).check().unwrap_err().key.unwrap();
+    assert_eq!(key("link = 'ftp://a'"), "link");
+    assert_eq!(key("interval = '31d'"), "interval");
+    assert_eq!(key("queue = { entries = 0 }"), "queue.entries");
+    assert_eq!(key("queue = { megabytes = 0 }"), "queue.megabytes");
+    let key = |text: &str| parsed(&format!("{WHOLE}\n{text}")).check().unwrap_err().key.unwrap();
+    assert_eq!(key("[[route]]\nto = ['nobody']"), "route.to");
+    assert_eq!(key("[[route]]\nrepeat = '800h'"), "route.repeat");
+    assert_eq!(key("[receiver.'a/b'.webhook]\nurl = 'http://a'"), "receiver.a/b");
+    assert_eq!(key("[receiver.c.webhook]\nurl = 'gopher://a'"), "receiver.c.webhook.url");
+    assert_eq!(key("[receiver.c.webhook]"), "receiver.c.webhook.url");
+    toml::from_str::<AlertSettings>("[receiver.c.pigeon]\nurl = 'a'").unwrap_err();
+}

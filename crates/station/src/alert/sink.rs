@@ -1,0 +1,230 @@
+//! One kind of receiver each: a notification becomes what it takes, and its answer a decision.
+//!
+//! Nothing here opens a socket or knows of retries: [`delivery`](super::delivery) does.
+//!
+//! What comes from an alert is bounded and free of control characters before
+//! ([`Alert::bounded`](super::model::Alert::bounded)), and escaped here as the format wants it.
+
+pub mod text;
+pub mod webhook;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use sonde_run::error::SettingsError;
+
+use super::model::is_link;
+use super::notification::Notification;
+use super::route::GroupTiming;
+use super::secret::{Redactor, SecretFile, SecretText};
+
+/// The settings of a receiver: `[alert.receiver.NAME.KIND]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SinkConfig {
+    /// A webhook that takes what Alertmanager sends.
+    Webhook(webhook::WebhookSettings),
+}
+
+/// A receiver that can be sent to.
+pub struct OpenedSink {
+    /// What to send.
+    pub sink: Box<dyn AlertSink>,
+    /// How it goes there.
+    pub way: SinkWay,
+    /// Takes its secrets out of messages.
+    pub redactor: Redactor,
+}
+
+/// How requests go to a receiver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SinkWay {
+    /// Over HTTP or HTTPS.
+    Http {
+        /// The authorities that are trusted; `None`: those of this host.
+        ca: Option<PathBuf>,
+    },
+}
+
+impl SinkConfig {
+    /// What the kind is called in the configuration.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            SinkConfig::Webhook(_) => "webhook",
+        }
+    }
+
+    /// Whether the settings can be; no file is read.
+    ///
+    /// # Errors
+    /// The first that cannot, with its key within the table of the receiver.
+    pub fn check(&self) -> Result<(), SettingsError> {
+        match self {
+            SinkConfig::Webhook(settings) => settings.check(),
+        }
+    }
+
+    /// When a receiver of this kind is told of a group, where that is not for the routes to say.
+    pub fn timing(&self) -> Option<GroupTiming> {
+        None
+    }
+
+    /// Reads the secrets.
+    ///
+    /// # Errors
+    /// One that cannot be had, with its key within the table of the receiver.
+    pub fn open(&self) -> Result<OpenedSink, SettingsError> {
+        match self {
+            SinkConfig::Webhook(settings) => settings.open(),
+        }
+    }
+}
+
+/// What turns notifications into requests of one receiver.
+pub trait AlertSink: Send {
+    /// What to send. `now_ns`: ns since 1970 UTC, for formats that say when they were sent.
+    ///
+    /// # Errors
+    /// It can never be sent.
+    fn render(&self, notification: &Notification, now_ns: i64) -> Result<SinkRequest, SinkError>;
+
+    /// What follows from an answer.
+    fn classify(&self, reply: &SinkReply) -> Delivery {
+        by_usual_rules(reply)
+    }
+}
+
+/// What is sent, to where the settings of the receiver say.
+#[derive(Clone, PartialEq, Eq)]
+pub enum SinkRequest {
+    /// Nothing: this kind of receiver is not told of such a thing.
+    Nothing,
+    /// POST requests, one after the other.
+    Http(Vec<HttpPost>),
+}
+
+/// A POST request.
+#[derive(Clone, PartialEq, Eq)]
+pub struct HttpPost {
+    /// Where to: `http` or `https`.
+    pub url: String,
+    /// Headers besides those that every request has.
+    pub headers: Vec<(&'static str, String)>,
+    /// What is sent: JSON.
+    pub body: Vec<u8>,
+}
+
+/// What came back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SinkReply {
+    /// Nothing does, in this protocol.
+    Sent,
+    /// An answer over HTTP.
+    Http {
+        /// 100 to 599.
+        status: u16,
+        /// When to come back, if it says so.
+        retry_after: Option<Duration>,
+        /// The begin of what it says.
+        text: String,
+    },
+}
+
+/// What follows from an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// The receiver has it.
+    Done,
+    /// It may take it later.
+    Retry {
+        /// When, if it says so.
+        after: Option<Duration>,
+        /// What is wrong.
+        why: String,
+    },
+    /// It never takes it.
+    GiveUp(String),
+}
+
+/// Why a notification can never be sent.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("it cannot be written as {format}: {why}")]
+pub struct SinkError {
+    /// As what.
+    pub format: &'static str,
+    /// Why not.
+    pub why: String,
+}
+
+/// Of HTTP: 2xx is done; 408, 425, 429 and 5xx may be taken later, and what else refuses is final.
+pub fn by_usual_rules(reply: &SinkReply) -> Delivery {
+    match reply {
+        SinkReply::Sent => Delivery::Done,
+        SinkReply::Http { status: 200..300, .. } => Delivery::Done,
+        SinkReply::Http { status, retry_after, text } => {
+            let why = format!("HTTP status {status}: {text}");
+            match status {
+                408 | 425 | 429 | 500.. => Delivery::Retry { after: *retry_after, why },
+                _ => Delivery::GiveUp(why),
+            }
+        }
+    }
+}
+
+/// The address of a receiver: given, or in a file where it is a secret.
+fn url_of(url: Option<&String>, file: Option<&SecretFile>) -> Result<SecretText, SettingsError> {
+    match (url, file) {
+        (Some(url), None) if is_link(url) => Ok(SecretText::new(url)),
+        (Some(_), None) => Err(SettingsError::new("url", "give an address of http or https")),
+        (None, Some(file)) => {
+            let url = secret("url_file", file)?;
+            if is_link(url.expose()) {
+                return Ok(url);
+            }
+            let why = format!("{} holds no address of http or https", file.path().display());
+            Err(SettingsError::new("url_file", why))
+        }
+        _ => Err(SettingsError::new("url", "give either `url` or `url_file`")),
+    }
+}
+
+/// The same without reading the file.
+fn check_url(url: Option<&String>, file: Option<&SecretFile>) -> Result<(), SettingsError> {
+    if file.is_some() && url.is_none() { Ok(()) } else { url_of(url, file).map(drop) }
+}
+
+fn secret(key: &str, file: &SecretFile) -> Result<SecretText, SettingsError> {
+    file.read().map_err(|error| SettingsError::new(key, error))
+}
+
+fn json(format: &'static str, value: &impl serde::Serialize) -> Result<Vec<u8>, SinkError> {
+    serde_json::to_vec(value).map_err(|e| SinkError { format, why: e.to_string() })
+}
+
+#[cfg(test)]
+pub(crate) mod testing;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_server_cannot_do_now_is_tried_again_and_what_it_refuses_is_not() {
+        let after = Some(Duration::from_secs(7));
+        let of = |status| {
+            by_usual_rules(&SinkReply::Http { status, retry_after: after, text: "why".into() })
+        };
+        for status in [200, 202, 204] {
+            assert_eq!(of(status), Delivery::Done);
+        }
+        for status in [408, 425, 429, 500, 503] {
+            let why = format!("HTTP status {status}: why");
+            assert_eq!(of(status), Delivery::Retry { after, why });
+        }
+        for status in [301, 400, 401, 403, 404, 410, 413] {
+            assert_eq!(of(status), Delivery::GiveUp(format!("HTTP status {status}: why")));
+        }
+    }
+}
