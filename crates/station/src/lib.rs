@@ -2,7 +2,7 @@
 //!
 //! What decides is pure, and time is an argument of it: [`reload`] says what a changed
 //! configuration takes, [`supervise`] what follows when a unit starts, stalls or fails.
-//! [`runner`] does it. What units measure goes to the [`hub`].
+//! [`runner`] does it. What units measure goes to the [`hub`]. [`alert`] tells people.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -9,16 +9,6 @@ pub fn rfc3339(ns: i64) -> String {
     )
 }
 
-/// RFC 5322, section 3.3: `Sun, 29 Nov 2026 03:11:31 +0000`.
-pub fn rfc5322(ns: i64) -> String {
-    let t = Civil::of(ns);
-    let (weekday, month) = (WEEKDAYS[t.weekday], MONTHS[t.month as usize - 1]);
-    format!(
-        "{weekday}, {:02} {month} {:04} {:02}:{:02}:{:02} +0000",
-        t.day, t.year, t.hour, t.minute, t.second
-    )
-}
-
 /// For people: `2026-11-29 03:11:31 UTC`.
 pub fn plain(ns: i64) -> String {
     let t = Civil::of(ns);
@@ -34,8 +24,6 @@ struct Civil {
     year: i64,
     month: i64,
     day: i64,
-    /// 0: Sunday.
-    weekday: usize,
     hour: i64,
     minute: i64,
     second: i64,
@@ -56,8 +44,6 @@ impl Civil {
             year: year + era * 400 + i64::from(month >= 10),
             month: if month < 10 { month + 3 } else { month - 9 },
             day: of_year - (153 * month + 2) / 5 + 1,
-            // 1970-01-01 was a Thursday.
-            weekday: (day + 4).rem_euclid(7) as usize,
             hour: second / 3600,
             minute: second / 60 % 60,
             second: second % 60,
@@ -67,9 +53,6 @@ impl Civil {
 }
 
 const DAY: i64 = 86_400 * 1_000_000_000;
-const WEEKDAYS: [&str; 7] = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"];
-const MONTHS: [&str; 12] =
-    ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
 #[cfg(test)]
 mod tests {
@@ -84,7 +67,6 @@ mod tests {
         assert_eq!(rfc3339(4_107_542_399 * s + 999_999_999), "2100-02-28T23:59:59.999Z");
         assert_eq!(rfc3339(4_107_542_400 * s), "2100-03-01T00:00:00.000Z");
         assert_eq!(rfc3339(-1), "1969-12-31T23:59:59.999Z");
-        assert_eq!(rfc5322(1_795_921_891 * s), "Sun, 29 Nov 2026 03:11:31 +0000");
         assert_eq!(plain(1_795_921_891 * s), "2026-11-29 03:11:31 UTC");
     }
 }

@@ -123,7 +123,8 @@ fn an_alert_comes_to_a_webhook_signed_and_so_does_its_end() {
     let (listener, to) = listen();
     let seen = serve(listener, &[]);
     let key = folder.0.join("key");
-    let mut file = fs::OpenOptions::new().write(true).create(true).mode(0o600).open(&key).unwrap();
+    let mut file =
+        fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&key).unwrap();
     file.write_all(b"Jefe\n").unwrap();
     let text = toml::to_string(&settings(&folder, to)).unwrap();
     let signed = text.replace("url =", &format!("hmac_file = '{}'\nurl =", key.display()));

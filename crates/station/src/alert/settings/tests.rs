@@ -53,3 +53,18 @@ fn what_cannot_be_names_its_key() {
     assert_eq!(key("[receiver.c.webhook]"), "receiver.c.webhook.url");
     toml::from_str::<AlertSettings>("[receiver.c.pigeon]\nurl = 'a'").unwrap_err();
 }
+
+#[test]
+fn the_examples_of_the_documentation_can_be() {
+    let page = include_str!("../../../../../docs/alerts.md");
+    let lines = page.lines().filter_map(|line| line.strip_prefix("    "));
+    let text = lines.collect::<Vec<_>>().join("\n");
+    let file = crate::config::ReadFile::parse(sonde_run::toml_file::TomlText {
+        file: "docs/alerts.md".into(),
+        text,
+    });
+    let settings = file.unwrap().says.alert.unwrap();
+    settings.check().unwrap();
+    assert_eq!((settings.route.len(), settings.receiver.len()), (1, 2));
+    assert_eq!(settings.queue, AlertQueueSettings::default());
+}
