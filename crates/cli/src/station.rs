@@ -8,13 +8,14 @@ use std::time::Duration;
 use anyhow::anyhow;
 use clap::{Args, ValueHint};
 use serde_json::json;
+use sonde_results::units::format_count;
 use sonde_run::confined::give_up;
 use sonde_run::error::SettingsError;
 use sonde_run::running::{Next, RecordReceiver, Stop};
 use sonde_station::config::Config;
 use sonde_station::hub::{Hub, Report, Said};
 use sonde_station::reload::{Step, StopReason};
-use sonde_station::runner::{self, Station};
+use sonde_station::runner::{self, Station, StationEnded};
 
 use crate::exit::{Exit, Failure};
 use crate::signals;
@@ -53,11 +54,18 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     let station = runner::start(config, hub, stop.clone(), Some(uses), signals::invocation())?;
     sonde_errln!(INFO, "{} runs until Ctrl-C, units: {units}", args.config.display());
     follow(&station, &reports, &stop, &args.config);
-    let stuck = station.join();
+    let StationEnded { stuck, store } = station.join();
     while let Some(report) = reports.next_now() {
         say(&report);
     }
+    let kept = format_count(store.durable_rows);
+    sonde_errln!(INFO, "records kept: {kept}");
+    let lost = store.lost_records + store.lost_rows + store.waiting_rows;
     match stuck.is_empty() {
+        true if lost > 0 => {
+            let why = store.error.unwrap_or_else(|| "they came faster than they were kept".into());
+            Err(Failure::NotSaved(anyhow!("{} records are not kept: {why}", format_count(lost))))
+        }
         true => Ok(Exit::Ok),
         false => {
             let names: Vec<&str> = stuck.iter().map(|unit| unit.as_str()).collect();

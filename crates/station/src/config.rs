@@ -42,6 +42,9 @@ pub struct ConfigFile {
     /// Who is told of alerts: in one file only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub alert: Option<AlertSettings>,
+    /// Where what is measured is kept: in one file only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub store: Option<StoreSettings>,
     /// STAMP senders, by name.
     pub probe: BTreeMap<String, probe::Settings>,
     /// STAMP reflectors, by name.
@@ -62,6 +65,20 @@ pub struct StationSettings {
     pub name: Option<String>,
 }
 
+/// Where what is measured is kept.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct StoreSettings {
+    /// The folder of the store; made if it is not there.
+    pub path: PathBuf,
+}
+
+impl Default for StoreSettings {
+    fn default() -> Self {
+        StoreSettings { path: "/var/lib/sonde/store".into() }
+    }
+}
+
 /// A whole configuration that can be run.
 #[derive(Debug, Default)]
 pub struct Config {
@@ -69,6 +86,8 @@ pub struct Config {
     pub station: StationSettings,
     /// Who is told of alerts; `None`: nobody.
     pub alert: Option<AlertSettings>,
+    /// Where what is measured is kept.
+    pub store: StoreSettings,
     /// All its units.
     pub plan: Plan<Instrument>,
 }
@@ -89,7 +108,8 @@ impl Config {
 
     /// Files and folders that its units write to.
     pub fn writes(&self) -> Vec<PathBuf> {
-        self.plan.iter().flat_map(|(_, unit)| unit.writes()).collect()
+        let units = self.plan.iter().flat_map(|(_, unit)| unit.writes());
+        units.chain([self.store.path.clone()]).collect()
     }
 
     /// Of files that were read.
@@ -109,6 +129,7 @@ impl Config {
             true => Ok(Config {
                 station: merged.station.map(|(station, _)| station).unwrap_or_default(),
                 alert: merged.alert.map(|(alert, _)| alert),
+                store: merged.store.map(|(store, _)| store).unwrap_or_default(),
                 plan,
             }),
             false => Err(merged.errors),
@@ -154,6 +175,7 @@ impl ReadFile {
 struct Merged {
     station: Option<(StationSettings, FileLine)>,
     alert: Option<(AlertSettings, FileLine)>,
+    store: Option<(StoreSettings, FileLine)>,
     units: BTreeMap<UnitId, (Instrument, FileLine)>,
     errors: Vec<SettingsError>,
 }
@@ -163,6 +185,9 @@ impl Merged {
         let says = &file.says;
         if let Some(station) = &says.station {
             self.station(station, file);
+        }
+        if let Some(store) = &says.store {
+            self.store(store, file);
         }
         if let Some(alert) = &says.alert {
             self.alert(alert, file);
@@ -192,6 +217,19 @@ impl Merged {
             self.errors.push(SettingsError::new("station", why).at(Some(&at)));
         }
         self.station = Some((station.clone(), at));
+    }
+
+    fn store(&mut self, store: &StoreSettings, file: &ReadFile) {
+        let at = file.line_of(&["store"]);
+        if store.path.as_os_str().is_empty() {
+            let wrong = SettingsError::new("store.path", "it is empty; name a folder");
+            self.errors.push(wrong.at(Some(&file.line_of(&["store", "path"]))));
+        }
+        if let Some((_, first)) = &self.store {
+            let why = format!("it stands in {first} already; keep one of them");
+            self.errors.push(SettingsError::new("store", why).at(Some(&at)));
+        }
+        self.store = Some((store.clone(), at));
     }
 
     fn alert(&mut self, alert: &AlertSettings, file: &ReadFile) {

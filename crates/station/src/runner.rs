@@ -1,6 +1,7 @@
 //! Does what the supervisor decides. Here alone are threads started and clocks read.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
@@ -12,8 +13,9 @@ use sonde_run::running::{Invocation, Latest, Stop};
 use sonde_sys::clock::steady_now;
 use sonde_wire::time::Time;
 
-use crate::config::Config;
+use crate::config::{Config, StoreSettings};
 use crate::hub::{Hub, Report, Said};
+use crate::keep::thread::{Keeper, KeeperStatus};
 use crate::life::Life;
 use crate::plan::{Plan, UnitId};
 use crate::reload::{ReloadError, Step};
@@ -29,6 +31,17 @@ pub struct Station {
     orders: Sender<Order>,
     thread: JoinHandle<Vec<UnitId>>,
     kept: Option<Vec<Uses>>,
+    keeper: Keeper,
+    store: StoreSettings,
+}
+
+/// What is left when a station has ended.
+#[derive(Debug, Default)]
+pub struct StationEnded {
+    /// Units that did not end in time: what they measured last is lost.
+    pub stuck: Vec<UnitId>,
+    /// What became of the records.
+    pub store: KeeperStatus,
 }
 
 /// Why a reload changes nothing.
@@ -43,6 +56,9 @@ pub enum Refused {
         .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
     )]
     Rights(Vec<Uses>),
+    /// A station keeps its store as long as it runs.
+    #[error("store.path cannot change from {} while the station runs; restart it", .0.display())]
+    Store(PathBuf),
 }
 
 struct Order {
@@ -62,6 +78,9 @@ pub fn start(
     kept: Option<Vec<Uses>>,
     invocation: Invocation,
 ) -> Result<Station, RunError> {
+    let station =
+        config.station.name.clone().unwrap_or_else(|| sonde_sys::host::HostFacts::read().name);
+    let keeper = Keeper::start(&config.store.path, &station, &hub)?;
     let (orders, given) = channel();
     let (inbox, happens) = channel();
     let states = Latest::new(BTreeMap::new());
@@ -77,7 +96,7 @@ pub fn start(
     };
     let work = move || runner.run(config.plan, &given, &happens);
     let thread = spawn("sonde-station".into(), work)?;
-    Ok(Station { hub, states, orders, thread, kept })
+    Ok(Station { hub, states, orders, thread, kept, keeper, store: config.store })
 }
 
 impl Station {
@@ -91,6 +110,9 @@ impl Station {
         if let Some(beyond) = beyond.filter(|beyond| !beyond.is_empty()) {
             return Err(Refused::Rights(beyond));
         }
+        if config.store != self.store {
+            return Err(Refused::Store(self.store.path.clone()));
+        }
         let (done, waits) = sync_channel(1);
         let sent = self.orders.send(Order { plan: config.plan, done });
         // A station that ends takes no orders.
@@ -98,9 +120,15 @@ impl Station {
         steps.map_err(Refused::Conflict)
     }
 
-    /// Waits for its end; the units that did not end in time.
-    pub fn join(self) -> Vec<UnitId> {
-        self.thread.join().unwrap_or_default()
+    /// How the store does.
+    pub fn store(&self) -> KeeperStatus {
+        self.keeper.status.get()
+    }
+
+    /// Waits for its end.
+    pub fn join(self) -> StationEnded {
+        let stuck = self.thread.join().unwrap_or_default();
+        StationEnded { stuck, store: self.keeper.end() }
     }
 }
 

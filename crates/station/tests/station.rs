@@ -1,6 +1,7 @@
 //! Two stations on real packets: one answers, one measures.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +15,9 @@ use sonde_station::plan::UnitId;
 use sonde_station::reload::Step;
 use sonde_station::runner::{self, Station};
 use sonde_station::supervise::{Notice, UnitState};
+use sonde_store::query::EventList;
+use sonde_store::query::{Overview, TimeRange};
+use sonde_store::{Answer, EmbeddedReader, Limit, Query, Reader as _};
 
 const ANSWERS: &str = r#"
 [reflect.main]
@@ -44,9 +48,10 @@ fn a_station_runs_reloads_and_restarts_units_and_leaves_nothing() {
         return;
     }
     let net = Topology::pair("station", &LinkOptions::default()).unwrap();
-    let (answering, answers) = begin(&net.reflector, ANSWERS);
+    let folder = Folder::new();
+    let (answering, answers) = begin(&net.reflector, ANSWERS, &folder.0.join("answers"));
     wait_for(&answers, |report| matches!(report.said, Said::Reflector(_)));
-    let (station, records) = begin(&net.probe, MEASURES);
+    let (station, records) = begin(&net.probe, MEASURES, &folder.0.join("store"));
 
     // The unit without an interface fails beside the others, which measure.
     let mut seen = Seen::default();
@@ -59,7 +64,10 @@ fn a_station_runs_reloads_and_restarts_units_and_leaves_nothing() {
     assert_eq!(station.states.get()[&UnitId::new("probe.core")], UnitState::Running);
 
     // Another target is added, and the rest is not touched.
-    let more = format!("{MEASURES}\n[[probe.core.target]]\nhost = '10.2.0.1'\n");
+    let more = format!(
+        "{MEASURES}\n[[probe.core.target]]\nhost = '10.2.0.1'\n[store]\npath = '{}'\n",
+        folder.0.join("store").display()
+    );
     let steps = station.reload(parse(&more)).unwrap();
     let names: Vec<String> = steps.iter().map(|step| format!("{step:?}")).collect();
     let adjusts = |step: &Step| match step {
@@ -86,8 +94,47 @@ fn a_station_runs_reloads_and_restarts_units_and_leaves_nothing() {
         assert_eq!(counters.sent, counters.received, "stream {stream}: {counters:?}");
     }
     assert_eq!(seen.lost, 0);
+    kept(&folder.0.join("store"), &run);
     let mine = |name: &String| name.starts_with("sonde-");
     assert_eq!(threads().into_iter().filter(mine).collect::<Vec<_>>(), Vec::<String>::new());
+}
+
+/// The store has all that was measured, by target, and the gap.
+fn kept(folder: &Path, run: &Collected) {
+    let reader = EmbeddedReader::open(folder, None).unwrap();
+    let range = TimeRange { from_ns: 0, to_ns: i64::MAX / 2 };
+    let ask = |query| reader.query(&query, &Limit::default()).unwrap().answer;
+    let by = vec!["target".to_owned(), "class".to_owned()];
+    let overview = Query::Overview(Overview { range, by, ..Overview::default() });
+    let Answer::Overview(rows) = ask(overview) else { panic!("another answer") };
+    let rows: BTreeMap<Vec<String>, u64> =
+        rows.into_iter().map(|row| (row.group, row.summary.received)).collect();
+    let stream = |stream: usize| run.totals()[stream].counters.received;
+    let of = |target: &str, n| (vec![target.to_owned(), "BE".to_owned()], n);
+    assert_eq!(rows, BTreeMap::from([of("10.1.0.2", stream(0)), of("10.2.0.1", stream(1))]));
+    let Answer::Events(events) = ask(Query::Events(EventList { range, ..EventList::default() }))
+    else {
+        panic!("another answer")
+    };
+    let kinds: Vec<&str> = events.iter().map(|row| row.event.kind.as_str()).collect();
+    assert!(kinds.contains(&"gap") && kinds.contains(&"unit_failed"), "{kinds:?}");
+}
+
+/// A folder of its own, removed at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Folder {
+        let path = std::env::temp_dir().join(format!("sonde-station-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
 }
 
 /// A station and what asks it to end.
@@ -107,19 +154,22 @@ impl std::ops::Deref for Running {
 impl Running {
     fn stop_and_join(self, seen: &mut Seen, records: &RecordReceiver<Arc<Report>>) {
         self.stop.ask();
-        let left = self.station.join();
-        assert_eq!(left, Vec::new());
+        let ended = self.station.join();
+        assert_eq!(ended.stuck, Vec::new());
+        assert_eq!((ended.store.lost_records, ended.store.lost_rows), (0, 0), "{ended:?}");
+        assert_eq!((ended.store.waiting_rows, &ended.store.error), (0, &None), "{ended:?}");
         while let Some(report) = records.next_now() {
             seen.take(&report);
         }
     }
 }
 
-fn begin(host: &Host, text: &str) -> (Running, RecordReceiver<Arc<Report>>) {
+fn begin(host: &Host, text: &str, folder: &Path) -> (Running, RecordReceiver<Arc<Report>>) {
+    let text = format!("{text}\n[store]\npath = '{}'\n", folder.display());
     let hub = Hub::new(Report::records);
     let records = hub.subscribe("test", 1 << 16);
     let stop = Stop::default();
-    let (asked, config) = (stop.clone(), parse(text));
+    let (asked, config) = (stop.clone(), parse(&text));
     let station = host
         .inside(move || runner::start(config, hub, asked, None, Invocation::default()))
         .unwrap()

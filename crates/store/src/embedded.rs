@@ -149,6 +149,12 @@ impl Store {
         Ok(Arc::make_mut(&mut lock(&self.shared.state).series).add(labels.clone()))
     }
 
+    /// The number of the last durable batch of `writer`; 0: there is none. What it writes next has a
+    /// greater one.
+    pub fn last_batch(&self, writer: &str) -> u64 {
+        lock(&self.shared.state).writers.get(writer).copied().unwrap_or(0)
+    }
+
     /// Keeps an event, for certain once this returns.
     pub fn add_event(&self, event: &StoredEvent) -> Result<EventId, StoreError> {
         lock(&self.shared.catalogue).add_event(event)

@@ -4,6 +4,7 @@
 pub mod card_clock;
 pub mod clock;
 pub mod cpu_time;
+pub mod disk;
 pub mod driver_stats;
 mod error;
 pub mod host;

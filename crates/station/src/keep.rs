@@ -1,0 +1,220 @@
+//! What units measure, as rows and events of the store.
+//!
+//! [`RowMaker`] decides, purely; [`thread`] has the threads and the clock.
+
+pub mod thread;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use serde_json::json;
+use sonde_results::units::format_dscp;
+use sonde_results::{Interval, StreamInfo, ToUtc as _};
+use sonde_run::probe::Event;
+use sonde_store::{
+    EventSeverity, FlowRow, IntervalRow, SeriesId, SeriesLabels, StoreError, StoredEvent,
+};
+
+use crate::hub::{Report, Said};
+use crate::plan::UnitId;
+use crate::supervise::{Gap, Notice};
+
+/// What the rows of a store are made into.
+pub trait Registry {
+    /// The series with these labels.
+    ///
+    /// # Errors
+    /// The store cannot register it.
+    fn series(&mut self, labels: &SeriesLabels) -> Result<SeriesId, StoreError>;
+
+    /// Keeps an event.
+    ///
+    /// # Errors
+    /// The store cannot keep it.
+    fn event(&mut self, event: StoredEvent) -> Result<(), StoreError>;
+}
+
+/// Makes rows of reports.
+pub struct RowMaker {
+    station: String,
+    /// The series of a probe's streams, by their identifiers.
+    streams: BTreeMap<UnitId, Vec<SeriesId>>,
+    /// Rows that were made and not taken.
+    intervals: Vec<IntervalRow>,
+    flows: Vec<FlowRow>,
+    /// Records of streams of which nothing is known: none, while the station works.
+    unknown: u64,
+}
+
+impl RowMaker {
+    /// For the station of that name.
+    pub fn new(station: &str) -> RowMaker {
+        RowMaker {
+            station: station.to_owned(),
+            streams: BTreeMap::new(),
+            intervals: Vec::new(),
+            flows: Vec::new(),
+            unknown: 0,
+        }
+    }
+
+    /// Takes a report. Its times are `utc_offset_ns` ahead of UTC; it is `now_ns` since 1970 UTC.
+    ///
+    /// # Errors
+    /// The store cannot register a series or keep an event: the report is lost.
+    pub fn take(
+        &mut self,
+        report: &Report,
+        (utc_offset_ns, now_ns): (i64, i64),
+        registry: &mut dyn Registry,
+    ) -> Result<(), StoreError> {
+        let unit = &report.unit;
+        match &report.said {
+            Said::Probe(about) => {
+                self.streams.insert(unit.clone(), Vec::new());
+                self.add_streams(unit, &about.streams, registry)?;
+                for (target, why) in &about.left_out {
+                    let title = format!("{unit} does not measure {target}: {why}");
+                    registry.event(event("target_left_out", now_ns, title))?;
+                }
+            }
+            Said::ProbeEvent(Event::Added(streams)) => self.add_streams(unit, streams, registry)?,
+            Said::ProbeEvent(Event::Record(record)) => self.interval(unit, record, utc_offset_ns),
+            Said::Flows(flows) => {
+                let exporter = registry.series(&SeriesLabels {
+                    station: self.station.clone(),
+                    target: unit.to_string(),
+                    module: "flow".into(),
+                    ..SeriesLabels::default()
+                })?;
+                self.flows.extend(flows.iter().map(|flow| {
+                    let mut flow = flow.clone();
+                    flow.turn_to_utc(utc_offset_ns);
+                    FlowRow::new(exporter, &flow)
+                }));
+            }
+            Said::Lost(n) => {
+                let title = format!("{unit}: {n} records found no room and are lost");
+                registry.event(event("records_lost", now_ns, title))?;
+            }
+            Said::Gap(gap) => registry.event(of_gap(gap, utc_offset_ns))?,
+            Said::Notice(notice) => registry.event(of_notice(notice, now_ns))?,
+            Said::ProbeEvent(Event::Sample(_) | Event::Undelivered(_) | Event::Ended(_))
+            | Said::Reflector(_)
+            | Said::Reflected(_)
+            | Said::Rtt(_)
+            | Said::RttEvents(_)
+            | Said::Flow
+            | Said::Ended { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// The interval rows that were made since the last call.
+    pub fn take_intervals(&mut self) -> Vec<IntervalRow> {
+        std::mem::take(&mut self.intervals)
+    }
+
+    /// The flow rows that were made since the last call.
+    pub fn take_flows(&mut self) -> Vec<FlowRow> {
+        std::mem::take(&mut self.flows)
+    }
+
+    /// Records of streams of which nothing is known.
+    pub fn unknown(&self) -> u64 {
+        self.unknown
+    }
+
+    fn add_streams(
+        &mut self,
+        unit: &UnitId,
+        streams: &[StreamInfo],
+        registry: &mut dyn Registry,
+    ) -> Result<(), StoreError> {
+        let ids: Result<Vec<SeriesId>, StoreError> =
+            labels_of(&self.station, unit, streams).iter().map(|l| registry.series(l)).collect();
+        self.streams.entry(unit.clone()).or_default().extend(ids?);
+        Ok(())
+    }
+
+    fn interval(&mut self, unit: &UnitId, record: &Interval, utc_offset_ns: i64) {
+        let streams = self.streams.get(unit);
+        let Some(&series) = streams.and_then(|all| all.get(record.stream as usize)) else {
+            self.unknown += 1;
+            return;
+        };
+        let mut row = IntervalRow::new(series, record);
+        row.start_ns -= utc_offset_ns;
+        self.intervals.push(row);
+    }
+}
+
+/// The labels of a probe's streams. A port or address is one only where it tells streams apart: it
+/// may be another one after a restart, and the series goes on.
+fn labels_of(station: &str, unit: &UnitId, streams: &[StreamInfo]) -> Vec<SeriesLabels> {
+    let mut alike: BTreeMap<(&str, u8), Vec<&StreamInfo>> = BTreeMap::new();
+    for info in streams {
+        alike.entry((&info.target, info.dscp)).or_default().push(info);
+    }
+    let labels = |info: &StreamInfo| {
+        let alike = &alike[&(info.target.as_str(), info.dscp)];
+        let differ = |of: &dyn Fn(&StreamInfo) -> IpAddr| alike.iter().any(|a| of(a) != of(info));
+        let with_address = differ(&|a| a.destination.ip());
+        let same_address = |a: &&&StreamInfo| a.destination.ip() == info.destination.ip();
+        let with_ports = alike.iter().filter(same_address).count() > 1;
+        let port = |port: u16| if with_ports { port } else { 0 };
+        let mut free = BTreeMap::from([("unit".to_owned(), unit.to_string())]);
+        if with_address {
+            free.insert("address".into(), info.destination.ip().to_string());
+        }
+        SeriesLabels {
+            station: station.to_owned(),
+            target: info.target.clone(),
+            class: format_dscp(info.dscp),
+            module: "stamp".into(),
+            source_port: port(info.source.port()),
+            destination_port: port(info.destination.port()),
+            free,
+            ..SeriesLabels::default()
+        }
+    };
+    streams.iter().map(labels).collect()
+}
+
+fn event(kind: &str, now_ns: i64, title: String) -> StoredEvent {
+    StoredEvent {
+        kind: kind.into(),
+        severity: EventSeverity::Warning,
+        series: None,
+        begin_ns: now_ns,
+        end_ns: Some(now_ns),
+        title,
+        evidence: json!({}),
+    }
+}
+
+fn of_gap(gap: &Gap, utc_offset_ns: i64) -> StoredEvent {
+    let (from, to) = (gap.from.as_nanos() - utc_offset_ns, gap.to.as_nanos() - utc_offset_ns);
+    StoredEvent {
+        end_ns: Some(to),
+        evidence: json!({"unit": gap.unit.as_str(), "why": gap.why}),
+        ..event("gap", from, format!("{} measured nothing: {}", gap.unit, gap.why))
+    }
+}
+
+fn of_notice(notice: &Notice, now_ns: i64) -> StoredEvent {
+    let (kind, severity) = match notice {
+        Notice::Failed(..) => ("unit_failed", EventSeverity::Warning),
+        Notice::Refused(..) => ("unit_refused", EventSeverity::Critical),
+        Notice::Stuck(_) => ("unit_stuck", EventSeverity::Critical),
+        Notice::Recovered(_) => ("unit_recovered", EventSeverity::Info),
+    };
+    StoredEvent {
+        severity,
+        evidence: json!({"unit": notice.unit().as_str()}),
+        ..event(kind, now_ns, notice.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests;

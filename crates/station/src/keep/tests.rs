@@ -1,0 +1,102 @@
+//! Reports as rows.
+
+use sonde_wire::Time;
+
+use super::*;
+
+/// What was registered and kept.
+#[derive(Default)]
+struct Kept {
+    series: Vec<SeriesLabels>,
+    events: Vec<StoredEvent>,
+}
+
+impl Registry for Kept {
+    fn series(&mut self, labels: &SeriesLabels) -> Result<SeriesId, StoreError> {
+        let at = self.series.iter().position(|known| known == labels).unwrap_or_else(|| {
+            self.series.push(labels.clone());
+            self.series.len() - 1
+        });
+        Ok(SeriesId(at as u32))
+    }
+
+    fn event(&mut self, event: StoredEvent) -> Result<(), StoreError> {
+        self.events.push(event);
+        Ok(())
+    }
+}
+
+fn stream(target: &str, dscp: u8, source_port: u16, address: &str) -> StreamInfo {
+    StreamInfo {
+        target: target.into(),
+        source: format!("192.0.2.1:{source_port}").parse().unwrap(),
+        destination: format!("{address}:862").parse().unwrap(),
+        dscp,
+        ssid: 0,
+        ip_length: 72,
+        period_ns: 1_000_000,
+    }
+}
+
+fn labels(streams: &[StreamInfo]) -> Vec<(String, String, u16, Option<String>)> {
+    let of = |l: SeriesLabels| (l.target, l.class, l.source_port, l.free.get("address").cloned());
+    labels_of("ber", &UnitId::new("probe.a"), streams).into_iter().map(of).collect()
+}
+
+#[test]
+fn ports_and_addresses_are_labels_only_where_they_tell_streams_apart() {
+    let one = |target: &str, class: &str| (target.to_owned(), class.to_owned(), 0, None);
+    let alone = [stream("muc", 0, 62_000, "192.0.2.9"), stream("muc", 46, 62_001, "192.0.2.9")];
+    assert_eq!(labels(&alone), [one("muc", "BE"), one("muc", "EF")]);
+    let paths = [stream("muc", 0, 50_001, "192.0.2.9"), stream("muc", 0, 50_002, "192.0.2.9")];
+    let port = |port| ("muc".to_owned(), "BE".to_owned(), port, None);
+    assert_eq!(labels(&paths), [port(50_001), port(50_002)]);
+    let hosts = [stream("muc", 0, 62_000, "192.0.2.9"), stream("muc", 0, 62_000, "192.0.2.10")];
+    let host = |address: &str| ("muc".to_owned(), "BE".to_owned(), 0, Some(address.to_owned()));
+    assert_eq!(labels(&hosts), [host("192.0.2.9"), host("192.0.2.10")]);
+}
+
+fn report(said: Said) -> Report {
+    Report { unit: UnitId::new("probe.a"), said }
+}
+
+#[test]
+fn records_are_of_the_series_of_their_stream_and_have_utc() {
+    let (mut rows, mut kept) = (RowMaker::new("ber"), Kept::default());
+    let streams = vec![stream("muc", 0, 1, "192.0.2.9"), stream("fra", 0, 2, "192.0.2.8")];
+    let added = report(Said::ProbeEvent(Event::Added(streams)));
+    rows.take(&added, (37, 0), &mut kept).unwrap();
+    let record = |stream, start_ns| {
+        let record = Interval { start_ns, end_ns: start_ns + 10, ..Interval::empty(stream) };
+        report(Said::ProbeEvent(Event::Record(Box::new(record))))
+    };
+    for said in [record(1, 1_000), record(0, 2_000), record(2, 3_000)] {
+        rows.take(&said, (37, 0), &mut kept).unwrap();
+    }
+    let made = rows.take_intervals();
+    let of: Vec<(&str, i64)> = made
+        .iter()
+        .map(|row| (kept.series[row.series.0 as usize].target.as_str(), row.start_ns))
+        .collect();
+    assert_eq!(of, [("fra", 963), ("muc", 1_963)]);
+    assert_eq!(rows.unknown(), 1);
+    assert!(rows.take_intervals().is_empty());
+}
+
+#[test]
+fn a_gap_is_an_event_with_its_times_in_utc() {
+    let (mut rows, mut kept) = (RowMaker::new("ber"), Kept::default());
+    let unit = UnitId::new("probe.a");
+    let gap = Gap {
+        unit: unit.clone(),
+        from: Time::from_nanos(137),
+        to: Time::from_nanos(237),
+        why: "no such interface".into(),
+    };
+    rows.take(&report(Said::Gap(gap)), (37, 500), &mut kept).unwrap();
+    let failed = Notice::Failed(unit, "no such interface".into());
+    rows.take(&report(Said::Notice(failed)), (37, 500), &mut kept).unwrap();
+    let of: Vec<_> = kept.events.iter().map(|e| (e.kind.as_str(), e.begin_ns, e.end_ns)).collect();
+    assert_eq!(of, [("gap", 100, Some(200)), ("unit_failed", 500, Some(500))]);
+    assert_eq!(kept.events[0].title, "probe.a measured nothing: no such interface");
+}
