@@ -24,7 +24,7 @@ may_use() {
     run) echo wire results sys bpf port meter ;;
     station) echo wire results sys run api store ;;
     testbed) echo wire results sys bpf port meter lab report run server ;;
-    cli) echo wire results sys lab report run testbed station ;;
+    cli) echo wire results sys lab report run testbed station store ;;
     perf) echo wire results sys bpf port meter lab report run testbed server store ;;
     *) return 1 ;;
     esac

@@ -38,6 +38,8 @@ pub enum Command {
     Run(crate::station::RunArgs),
     /// Look whether a station's configuration can be run
     CheckConfig(crate::station::CheckConfigArgs),
+    /// Ask a station's store
+    Query(crate::query::QueryArgs),
     /// Send STAMP probes and measure delay, loss and jitter
     Probe(Box<ProbeArgs>),
     /// Answer STAMP and TWAMP-Light probes

@@ -23,6 +23,7 @@ pub mod options;
 pub mod otg;
 pub mod output;
 pub mod probe;
+pub mod query;
 pub mod reflect;
 pub mod report;
 pub mod rtt;

@@ -10,6 +10,7 @@ pub mod advice;
 pub mod bench;
 pub mod caveat;
 pub mod choice;
+pub mod civil_time;
 pub mod flow;
 pub mod flow_run;
 pub mod hist;

@@ -16,7 +16,6 @@ pub mod settings;
 pub mod silence;
 pub mod sink;
 pub mod spool;
-mod utc;
 
 #[cfg(test)]
 pub(crate) mod testing;

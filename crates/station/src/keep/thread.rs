@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use sonde_run::error::RunError;
@@ -13,7 +13,7 @@ use sonde_store::{
     Batch, EmbeddedWriter, Rows, SeriesId, SeriesLabels, Store, StoreError, StoreOptions,
     StoredEvent, Writer as _,
 };
-use sonde_sys::clock::{steady_scale, unix_now_ns};
+use sonde_sys::clock::{steady_now, steady_scale, unix_now_ns};
 use sonde_sys::disk::free_octets;
 
 use super::{Registry, RowMaker};
@@ -125,10 +125,10 @@ impl Writing {
 
     /// Takes reports for so long, or until they make a large batch.
     fn collect(&mut self, patience: Duration) {
-        let begun = Instant::now();
+        let end = steady_now() + patience.as_nanos() as i64;
         let mut taken = 0;
         loop {
-            let left = patience.saturating_sub(begun.elapsed());
+            let left = Duration::from_nanos((end - steady_now()).max(0).unsigned_abs());
             match self.reports.next(left) {
                 Next::Record(report) => {
                     let now = (steady_scale().utc_offset, unix_now_ns());

@@ -47,6 +47,14 @@ impl EmbeddedReader {
         Ok(EmbeddedReader(Arc::new(Backing::Folder { folder: folder.into(), journal, catalogue })))
     }
 
+    /// All series, by number.
+    ///
+    /// # Errors
+    /// The catalogue cannot be read.
+    pub fn series(&self) -> Result<Vec<Series>, StoreError> {
+        Ok(self.snapshot(&HashSet::new())?.series.iter().cloned().collect())
+    }
+
     fn catalogue(&self) -> &Mutex<Catalogue> {
         match &*self.0 {
             Backing::Writer(shared) => &shared.catalogue,

@@ -6,7 +6,7 @@ use sonde_results::units::format_elapsed;
 
 use crate::alert::model::cut;
 use crate::alert::notification::{AlertNews, Notification, NotificationReason, NotifiedAlert};
-use crate::alert::utc;
+use sonde_results::civil_time;
 
 /// What happened, in one word.
 pub fn status_word(notification: &Notification) -> &'static str {
@@ -52,7 +52,7 @@ pub fn body(notification: &Notification, most: usize) -> String {
 
 fn alert(text: &mut String, told: &NotifiedAlert, now_ns: i64) {
     let alert = &told.alert;
-    let since = utc::plain(alert.starts_ns);
+    let since = civil_time::plain(alert.starts_ns);
     let lasted = format_elapsed(alert.duration_ns(now_ns));
     let state = match told.news {
         AlertNews::Began => format!("since {since}"),

@@ -19,7 +19,7 @@ use super::{
 use crate::alert::model::LabelSet;
 use crate::alert::notification::{Notification, NotificationReason, NotifiedAlert};
 use crate::alert::secret::{Redactor, SecretFile, SecretText};
-use crate::alert::utc;
+use sonde_results::civil_time;
 
 /// A webhook's settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -148,8 +148,8 @@ impl PayloadAlert<'_> {
             status: status(alert.lasts()),
             labels: &alert.labels,
             annotations: annotations(told, at_ns),
-            starts_at: utc::rfc3339(alert.starts_ns),
-            ends_at: alert.ends_ns.map_or(NEVER.into(), utc::rfc3339),
+            starts_at: civil_time::rfc3339(alert.starts_ns),
+            ends_at: alert.ends_ns.map_or(NEVER.into(), civil_time::rfc3339),
             generator_url: alert.link.as_deref().unwrap_or(""),
             fingerprint: alert.fingerprint(),
         }

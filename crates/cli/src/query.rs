@@ -1,0 +1,223 @@
+//! `sonde query`: what a station's store has, also while the station writes.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context as _, anyhow};
+use clap::{Args, Subcommand, ValueHint};
+use sonde_results::civil_time;
+use sonde_results::units::{
+    SECOND, format_count, format_duration, format_ns_or_dash, format_share, parse_positive_duration,
+};
+use sonde_store::query::{EventList, EventRow, Overview, OverviewRow, TimeRange};
+use sonde_store::{
+    Answer, EmbeddedReader, Limit, Query, Reader as _, Response, SeriesFilter, StoreError,
+};
+use sonde_sys::clock::unix_now_ns;
+
+use crate::exit::{Exit, Failure};
+use crate::output::style::{Style, Tone, terminal_size};
+use crate::output::text_table::{TextColumn, TextTable};
+
+#[derive(Args, Debug)]
+#[command(after_help = HELP)]
+pub struct QueryArgs {
+    /// The folder of the store
+    #[arg(
+        long,
+        global = true,
+        value_name = "DIR",
+        value_hint = ValueHint::DirPath,
+        default_value = "/var/lib/sonde/store"
+    )]
+    pub store: PathBuf,
+    /// Print the answer as JSON
+    #[arg(long, global = true)]
+    pub json: bool,
+    #[command(subcommand)]
+    pub question: Question,
+}
+
+/// What is asked.
+#[derive(Subcommand, Debug)]
+pub enum Question {
+    /// Loss and round-trip times of each series, or of groups of them
+    Overview {
+        /// Of so much time until now
+        #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_positive_duration)]
+        last: i64,
+        /// Group by these labels, as target,class; without it each series is a row
+        #[arg(long, value_name = "LABELS", value_delimiter = ',')]
+        by: Vec<String>,
+        /// Only series with this label, as class=EF; may be given more than once
+        #[arg(long, value_name = "LABEL=VALUE", value_parser = label)]
+        only: Vec<(String, String)>,
+    },
+    /// What happened: gaps, units that failed and recovered
+    Events {
+        /// Of so much time until now
+        #[arg(long, value_name = "TIME", default_value = "24h", value_parser = parse_positive_duration)]
+        last: i64,
+    },
+    /// Any of the store's queries, as JSON; the answer is JSON
+    Json {
+        /// As {"query": "overview", "range": {"from_ns": 0, "to_ns": 1}}
+        #[arg(value_name = "QUERY")]
+        query: String,
+    },
+}
+
+/// Asks, and prints the answer.
+pub fn run(args: &QueryArgs) -> Result<Exit, Failure> {
+    let reader = EmbeddedReader::open(&args.store, None).map_err(failed)?;
+    let stop = crate::signals::stop()?;
+    let ended = Arc::new(AtomicBool::new(false));
+    let limit = Limit { stop: Some(ended.clone()), ..Limit::default() };
+    // A query looks at a flag of its own.
+    std::thread::spawn(move || {
+        while !stop.wait(std::time::Duration::from_secs(1)) {}
+        ended.store(true, Ordering::Relaxed);
+    });
+    let now_ns = unix_now_ns();
+    let range = |last: i64| TimeRange { from_ns: now_ns.saturating_sub(last), to_ns: now_ns };
+    let (query, by) = match &args.question {
+        Question::Overview { last, by, only } => {
+            let labels: BTreeMap<String, String> = only.iter().cloned().collect();
+            let filter = SeriesFilter { labels, ..SeriesFilter::default() };
+            let overview = Overview {
+                range: range(*last),
+                filter,
+                by: by.clone(),
+                quantiles: QUANTILES.to_vec(),
+                ..Overview::default()
+            };
+            (Query::Overview(overview), by.as_slice())
+        }
+        Question::Events { last } => {
+            (Query::Events(EventList { range: range(*last), ..EventList::default() }), &[][..])
+        }
+        Question::Json { query } => {
+            let why = "the query is none; 'sonde query --help' has an example";
+            (serde_json::from_str(query).context(why).map_err(Failure::Usage)?, &[][..])
+        }
+    };
+    let response = reader.query(&query, &limit).map_err(failed)?;
+    if args.json || matches!(args.question, Question::Json { .. }) {
+        outln!("{}", serde_json::to_string(&response).context("the answer as JSON")?);
+    } else {
+        print(&response, by, &reader);
+    }
+    if response.damaged_segments > 0 {
+        let n = format_count(response.damaged_segments);
+        sonde_errln!(WARN, "damaged segments, whose rows are missing in the answer: {n}");
+    }
+    Ok(if is_empty(&response.answer) { Exit::Negative } else { Exit::Ok })
+}
+
+fn is_empty(answer: &Answer) -> bool {
+    match answer {
+        Answer::Overview(rows) => rows.iter().all(|row| row.summary.intervals == 0),
+        _ => false,
+    }
+}
+
+fn failed(error: StoreError) -> Failure {
+    match error {
+        StoreError::Query { .. } => Failure::Usage(anyhow!(error)),
+        error => Failure::CannotRun(anyhow!(error)),
+    }
+}
+
+fn print(response: &Response, by: &[String], reader: &EmbeddedReader) {
+    match &response.answer {
+        Answer::Overview(rows) => overview(rows, by, reader, response),
+        Answer::Events(rows) => rows.iter().for_each(event),
+        _ => {}
+    }
+}
+
+fn overview(rows: &[OverviewRow], by: &[String], reader: &EmbeddedReader, response: &Response) {
+    let rows: Vec<&OverviewRow> = rows.iter().filter(|row| row.summary.intervals > 0).collect();
+    if rows.is_empty() {
+        let span = response.range.to_ns.saturating_sub(response.range.from_ns);
+        let span = format_duration(span / SECOND * SECOND);
+        errln!(INFO, "nothing was measured in the last {span}; --last asks for more");
+        return;
+    }
+    let series: BTreeMap<u32, String> = reader
+        .series()
+        .unwrap_or_default()
+        .into_iter()
+        .map(|s| (s.id.0, format!("{} {}", s.labels.target, s.labels.class)))
+        .collect();
+    let name = |row: &OverviewRow| match row.series {
+        Some(id) => series.get(&id.0).cloned().unwrap_or_default(),
+        None => row.group.join(" "),
+    };
+    let head = if by.is_empty() { "series" } else { "group" };
+    let column = |head, rank, cell: &dyn Fn(&OverviewRow) -> String| TextColumn {
+        head,
+        rank,
+        left: false,
+        cells: rows.iter().map(|row| cell(row)).collect(),
+    };
+    let quantile = |row: &OverviewRow, n: usize| {
+        format_ns_or_dash(row.summary.quantiles_ns.get(n).copied().flatten())
+    };
+    let table = TextTable::new([
+        TextColumn { left: true, ..column(head, 0, &name) },
+        column("sent", 2, &|row| format_count(row.summary.sent)),
+        column("lost", 0, &|row| format_count(row.summary.lost)),
+        column("loss", 0, &|row| format_share(row.summary.lost, row.summary.sent)),
+        column("min", 3, &|row| format_ns_or_dash(row.summary.min_ns)),
+        column("p50", 0, &|row| quantile(row, 0)),
+        column("p99", 0, &|row| quantile(row, 1)),
+        column("max", 3, &|row| format_ns_or_dash(row.summary.max_ns)),
+        column("n", 2, &|row| format_count(row.summary.n)),
+        column("doubtful", 1, &doubts),
+    ]);
+    let (width, style) = (terminal_size().0, Style::for_stdout());
+    table.lines(width, style, |_, _| Tone::Plain).iter().for_each(|line| outln!("{line}"));
+}
+
+/// Of how many intervals the commonest caveat is true.
+fn doubts(row: &OverviewRow) -> String {
+    let worst = row.summary.caveats.iter().max_by_key(|(_, n)| *n);
+    worst.map_or("-".into(), |(caveat, n)| {
+        let name = serde_json::to_value(caveat).unwrap_or_default();
+        let name = name.as_str().unwrap_or_default();
+        format!("{} {name}", format_share(*n, row.summary.intervals))
+    })
+}
+
+fn event(row: &EventRow) {
+    let event = &row.event;
+    let begin = civil_time::plain(event.begin_ns);
+    let lasted = match event.end_ns {
+        None => ", goes on".to_owned(),
+        Some(end) if end > event.begin_ns => {
+            format!(", {} long", format_ns_or_dash(Some(end - event.begin_ns)))
+        }
+        Some(_) => String::new(),
+    };
+    outln!("{begin}{lasted}: {} ({})", event.title, event.severity.name());
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("write LABEL=VALUE, as class=EF")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+/// Those of the table.
+const QUANTILES: [f64; 2] = [0.5, 0.99];
+
+const HELP: &str = "\
+Example:
+  sonde query overview --last 15m --by target,class
+  sonde query overview --only class=EF --json
+  sonde query events --last 7d
+Labels are station, site, target, class, module, direction, source_port, destination_port, unit and
+address. A percentile of a group is that of all its samples. The store may be written meanwhile.
+Exit codes: 0 answered, 1 nothing was measured in that time, 2 usage, 3 the store cannot be read.";
