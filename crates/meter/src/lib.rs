@@ -6,6 +6,7 @@
 
 mod copies;
 mod counters;
+pub mod explain;
 pub mod export;
 pub mod flow;
 mod keyed_hash;
