@@ -26,6 +26,9 @@ use sonde_run::toml_file::TomlText;
 use sonde_run::{flow, probe, reflect, rtt};
 
 use crate::alert::settings::AlertSettings;
+use crate::judge::settings::{
+    JudgeSettings, JudgedMaintenance, JudgedObjective, MaintenanceSettings, ObjectiveSettings,
+};
 use crate::plan::{Plan, UnitId};
 use crate::reload::conflicts;
 use crate::unit::Instrument;
@@ -53,6 +56,10 @@ pub struct ConfigFile {
     pub rtt: BTreeMap<String, rtt::Settings>,
     /// Flow meters, by name.
     pub flow: BTreeMap<String, flow::Settings>,
+    /// What is promised, by name.
+    pub objective: BTreeMap<String, ObjectiveSettings>,
+    /// Announced work, by name.
+    pub maintenance: BTreeMap<String, MaintenanceSettings>,
 }
 
 /// The station itself.
@@ -88,6 +95,8 @@ pub struct Config {
     pub alert: Option<AlertSettings>,
     /// Where what is measured is kept.
     pub store: StoreSettings,
+    /// What is promised, and when not.
+    pub judge: JudgeSettings,
     /// All its units.
     pub plan: Plan<Instrument>,
 }
@@ -106,10 +115,11 @@ impl Config {
         self.plan.iter().flat_map(|(_, unit)| unit.uses()).collect()
     }
 
-    /// Files and folders that its units write to.
+    /// Files and folders that it writes to.
     pub fn writes(&self) -> Vec<PathBuf> {
         let units = self.plan.iter().flat_map(|(_, unit)| unit.writes());
-        units.chain([self.store.path.clone()]).collect()
+        let alerts = self.alert.iter().map(|alert| alert.folder.clone());
+        units.chain([self.store.path.clone()]).chain(alerts).collect()
     }
 
     /// Of files that were read.
@@ -130,6 +140,10 @@ impl Config {
                 station: merged.station.map(|(station, _)| station).unwrap_or_default(),
                 alert: merged.alert.map(|(alert, _)| alert),
                 store: merged.store.map(|(store, _)| store).unwrap_or_default(),
+                judge: JudgeSettings {
+                    objectives: merged.objectives.into_values().flat_map(|o| o.0).collect(),
+                    maintenance: merged.maintenance.into_values().map(|m| m.0).collect(),
+                },
                 plan,
             }),
             false => Err(merged.errors),
@@ -177,6 +191,8 @@ struct Merged {
     alert: Option<(AlertSettings, FileLine)>,
     store: Option<(StoreSettings, FileLine)>,
     units: BTreeMap<UnitId, (Instrument, FileLine)>,
+    objectives: BTreeMap<String, (Vec<JudgedObjective>, FileLine)>,
+    maintenance: BTreeMap<String, (JudgedMaintenance, FileLine)>,
     errors: Vec<SettingsError>,
 }
 
@@ -203,6 +219,54 @@ impl Merged {
         }
         for (name, settings) in &says.flow {
             self.unit(file, "flow", name, Instrument::Flow(Box::new(settings.clone())));
+        }
+        for (name, settings) in &says.objective {
+            let found = settings.objectives(name);
+            if let Some((found, at)) = self.judged(file, "objective", name, found) {
+                let kept = self.objectives.insert(name.clone(), (found, at.clone()));
+                self.once("objective", name, kept.map(|(_, first)| first), &at);
+            }
+        }
+        for (name, settings) in &says.maintenance {
+            let found = settings.window(name);
+            if let Some((found, at)) = self.judged(file, "maintenance", name, found) {
+                let kept = self.maintenance.insert(name.clone(), (found, at.clone()));
+                self.once("maintenance", name, kept.map(|(_, first)| first), &at);
+            }
+        }
+    }
+
+    /// What a table stands for; what is wrong with it has its line.
+    fn judged<T>(
+        &mut self,
+        file: &ReadFile,
+        kind: &str,
+        name: &str,
+        found: Result<T, Vec<SettingsError>>,
+    ) -> Option<(T, FileLine)> {
+        let (at, id) = (file.line_of(&[kind, name]), format!("{kind}.{name}"));
+        if !is_name(name) {
+            self.errors.push(SettingsError::new(&id, bad_name(name)).at(Some(&at)));
+        }
+        let errors = match found {
+            Ok(found) => return Some((found, at)),
+            Err(errors) => errors,
+        };
+        for error in errors {
+            let inner = error.key.clone().unwrap_or_default();
+            let keys: Vec<&str> = [kind, name].into_iter().chain(inner.split('.')).collect();
+            let line = file.line_of(&keys);
+            let key = Some(keys.join(".").trim_end_matches('.').to_owned());
+            self.errors.push(SettingsError { key, ..error.within(&id).at(Some(&line)) });
+        }
+        None
+    }
+
+    /// Refuses the second of one name.
+    fn once(&mut self, kind: &str, name: &str, first: Option<FileLine>, at: &FileLine) {
+        if let Some(first) = first {
+            let why = format!("it stands in {first} already; give one of them another name");
+            self.errors.push(SettingsError::new(&format!("{kind}.{name}"), why).at(Some(at)));
         }
     }
 

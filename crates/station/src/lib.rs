@@ -10,6 +10,7 @@ pub mod alert;
 pub mod backoff;
 pub mod config;
 pub mod hub;
+pub mod judge;
 pub mod keep;
 mod life;
 pub mod plan;

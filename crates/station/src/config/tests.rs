@@ -103,6 +103,35 @@ fn what_is_wrong_is_named_with_file_line_and_key() {
             "station.name",
         ),
         (
+            "[objective.a]\nmetric = 'loss_ratio'\nlimit = '2ms'",
+            "s.toml line 3: objective.a: limit: '2ms' is not a share; write 0 to 1, as 5% or 0.05",
+            "objective.a.limit",
+        ),
+        (
+            "[objective.a]\n\nmetric = 'loss'",
+            "s.toml line 3: metric: unknown variant `loss`, expected one of `delay_percentile`, \
+             `delay_mean`, `pdv_percentile`, `ipdv_percentile`, `loss_ratio`, `errored_seconds`, \
+             `availability`",
+            "objective.a.metric",
+        ),
+        (
+            "[objective.a]\nmetric = 'loss_ratio'\nlimit = 0\navailable_time = { blok = '1m' }",
+            "s.toml line 4: unknown key 'blok' in [objective.a.available_time]; did you mean \
+             'block'?",
+            "objective.a.available_time.blok",
+        ),
+        (
+            "[objective.'a b']\npreset = 'mef_10'\ntarget_percent = 99",
+            "s.toml line 1: objective.a b: 'a b' is no name; write up to 64 letters, digits, '-', \
+             '_' and '.'",
+            "objective.a b",
+        ),
+        (
+            "[maintenance.night]\nday = 'sunday'\nstart = '25:00'\nlength = '1h'",
+            "s.toml line 3: maintenance.night: start: '25:00' is no time of day; write it as 02:00",
+            "maintenance.night.start",
+        ),
+        (
             "[flow.a]\nsources = ['-']",
             "s.toml line 2: flow.a: sources: a station has no standard input; name a file",
             "flow.a.sources",

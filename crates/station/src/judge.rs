@@ -1,0 +1,3 @@
+//! Judges what units measure by objectives.
+
+pub mod settings;
