@@ -1,3 +1,750 @@
-//! Judges what units measure by objectives.
+//! Judges what probes measure by objectives, purely: reports and the time go in, findings come out.
+//!
+//! A *subject* is a target and class of a probe, with all its streams. Each objective whose `match`
+//! fits it judges it by itself. What is missing is unknown, and what is missing because the station
+//! did not measure is left out by name: no breach is concluded from either. [`thread`] has the
+//! thread and the clock.
 
+mod located;
 pub mod settings;
+mod subject;
+pub mod thread;
+pub mod trouble;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use sonde_meter::sla::{Judge, JudgeOutput, Objective, TimeRange};
+use sonde_results::sla::{
+    AvailabilityLabel, LossDirection, ObjectiveMonth, SlaEvent, SlaEventKind, UndecidedReason,
+};
+use sonde_results::units::{format_count, format_dscp, format_elapsed, format_share};
+use sonde_results::{Interval, StreamInfo};
+use sonde_run::probe::{About, Event};
+
+use self::located::LocatedLoss;
+use self::settings::JudgeSettings;
+use self::subject::{Doubt, LATE_NS, MemberStream, Subject, SubjectState};
+use self::subject::{packets_warning, subject_name};
+use self::trouble::{JudgeFinding, Trouble, TroubleKind, event, evidence_of, evidence_text};
+use crate::alert::model::{Alert, AlertSeverity, LabelSet};
+use crate::hub::{Report, Said};
+use crate::plan::UnitId;
+use crate::supervise::Notice;
+
+/// Judges a station's units.
+pub struct StationJudge {
+    station: String,
+    settings: JudgeSettings,
+    units: BTreeMap<UnitId, JudgedUnit>,
+    subjects: BTreeMap<LabelSet, Subject>,
+    /// What is wrong, by its labels.
+    open: BTreeMap<LabelSet, Trouble>,
+    /// What ended lately, and when that was found: it is told again after a restart.
+    ended: VecDeque<EndedTrouble>,
+    findings: Vec<JudgeFinding>,
+}
+
+/// A unit that is judged.
+#[derive(Default)]
+struct JudgedUnit {
+    /// Subject and member of each stream, by its identifier.
+    streams: Vec<(LabelSet, u32)>,
+    /// It measures.
+    runs: bool,
+    doubts: VecDeque<Doubt>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct EndedTrouble {
+    trouble: Trouble,
+    ends_ns: i64,
+    found_ns: i64,
+}
+
+/// All that a restart must not forget.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct JudgeState {
+    /// Of this form; another one is not read.
+    version: u32,
+    /// When it was saved, ns since 1970 UTC.
+    at_ns: i64,
+    /// The station ended in order after it.
+    ended_in_order: bool,
+    subjects: Vec<SubjectState>,
+    open: Vec<Trouble>,
+    ended: Vec<EndedTrouble>,
+}
+
+/// How judging goes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct JudgeStatus {
+    /// Targets and classes that are judged by some objective.
+    pub subjects: u64,
+    /// Objectives of all of them together.
+    pub judged: u64,
+    /// What is wrong.
+    pub open: Vec<Trouble>,
+    /// Records that came too late, or twice.
+    pub refused: u64,
+    /// Records that found no room on their way here.
+    pub lost_records: u64,
+    /// Why findings cannot be kept or the state cannot be saved, if so.
+    pub error: Option<String>,
+}
+
+impl StationJudge {
+    /// Of the station of that name, which begins at `now_ns` (ns since 1970 UTC) with `units`. It
+    /// goes on from `saved`. The time in between is the station's own gap.
+    pub fn new(
+        station: &str,
+        settings: JudgeSettings,
+        units: &BTreeSet<UnitId>,
+        saved: Option<JudgeState>,
+        now_ns: i64,
+    ) -> StationJudge {
+        let mut judge = StationJudge {
+            station: station.into(),
+            settings,
+            units: BTreeMap::new(),
+            subjects: BTreeMap::new(),
+            open: BTreeMap::new(),
+            ended: VecDeque::new(),
+            findings: Vec::new(),
+        };
+        let since = saved.as_ref().map(|saved| (saved.at_ns.min(now_ns), saved.ended_in_order));
+        if let Some(saved) = saved.filter(|saved| saved.version == VERSION) {
+            judge.resume(saved, now_ns);
+        }
+        judge.tell_start(since, now_ns);
+        judge.reload(judge.settings.clone(), units, now_ns);
+        judge
+    }
+
+    fn resume(&mut self, saved: JudgeState, now_ns: i64) {
+        for state in saved.subjects {
+            let mut subject = Subject::resume(state, &self.settings);
+            subject.begin();
+            self.subjects.insert(subject.labels.clone(), subject);
+        }
+        for ended in saved.ended {
+            self.findings.push(JudgeFinding::Ends(ended.trouble.clone(), ended.ends_ns));
+            self.ended.push_back(ended);
+        }
+        for trouble in saved.open {
+            let watched = matches!(trouble.kind, TroubleKind::Breach | TroubleKind::Unavailable);
+            let objective = trouble.labels.get("objective").cloned().unwrap_or_default();
+            let subject = self.subjects.get_mut(&subject_labels(&trouble.labels));
+            if let Some(subject) = subject.filter(|_| watched) {
+                subject.located.watch(&objective, now_ns);
+            }
+            match trouble.kind {
+                // The unit starts anew, and is told of if it fails again.
+                TroubleKind::UnitFailed => self.ends(trouble, now_ns, now_ns),
+                _ => {
+                    self.findings.push(JudgeFinding::Begins(trouble.clone()));
+                    self.open.insert(trouble.labels.clone(), trouble);
+                }
+            }
+        }
+    }
+
+    fn tell_start(&mut self, since: Option<(i64, bool)>, now_ns: i64) {
+        let name = &self.station;
+        let mut labels = LabelSet::from([("station".to_owned(), name.clone())]);
+        let Some((at_ns, in_order)) = since else {
+            let title = format!("station {name} started, and judges from now on");
+            let evidence = evidence_of(&labels, "", json!({}));
+            let times = (now_ns, Some(now_ns));
+            let event = event("station_started", AlertSeverity::Info, times, title, evidence);
+            self.findings.push(JudgeFinding::Happened { event, alert: None });
+            return;
+        };
+        let gap = format_elapsed(now_ns - at_ns);
+        let (kind, severity, title) = match in_order {
+            true => (
+                "station_started",
+                AlertSeverity::Info,
+                format!("station {name} started; it did not measure for {gap}"),
+            ),
+            false => (
+                "station_unclean_end",
+                AlertSeverity::Warning,
+                format!("station {name} started; it had not ended in order, and lacks {gap}"),
+            ),
+        };
+        let text = format!("last known to work {gap} before it started");
+        let evidence = evidence_of(&labels, &text, json!({"gap_ns": now_ns - at_ns}));
+        let event = event(kind, severity, (at_ns, Some(now_ns)), title.clone(), evidence);
+        labels.insert("alertname".into(), "StationUncleanEnd".into());
+        labels.insert("severity".into(), severity.as_str().into());
+        let alert = (!in_order).then(|| Alert {
+            labels,
+            annotations: [("summary".to_owned(), title)].into(),
+            starts_ns: at_ns,
+            ends_ns: Some(now_ns),
+            evidence: text,
+            link: None,
+        });
+        self.findings.push(JudgeFinding::Happened { event, alert });
+    }
+
+    /// Goes over to other settings, and to the units that there are now. Objectives that stay the
+    /// same go on; a trouble whose objective or unit is gone has ended.
+    pub fn reload(&mut self, settings: JudgeSettings, units: &BTreeSet<UnitId>, now_ns: i64) {
+        self.settings = settings;
+        let gone = |labels: &LabelSet| {
+            labels.get("unit").is_some_and(|unit| !units.contains(&UnitId::new(unit)))
+        };
+        self.units.retain(|unit, _| units.contains(unit));
+        self.subjects.retain(|labels, _| !gone(labels));
+        self.subjects.values_mut().for_each(|subject| subject.judge_by(&self.settings));
+        let stale = |trouble: &&Trouble| {
+            let objective = trouble.labels.get("objective");
+            let subject = self.subjects.get(&subject_labels(&trouble.labels));
+            // What an objective that has changed found before, is judged anew.
+            let says = |judge: &Judge| match trouble.kind {
+                TroubleKind::Breach => judge.breach_ns().is_some(),
+                TroubleKind::Unjudged => judge.is_unknown(),
+                TroubleKind::Unavailable => {
+                    judge.label().is_some_and(|label| label != AvailabilityLabel::Available)
+                }
+                TroubleKind::UnitFailed => true,
+            };
+            let lasts = subject.is_some_and(|s| {
+                s.judges().any(|j| Some(&j.objective().name) == objective && says(j))
+            });
+            gone(&trouble.labels) || (objective.is_some() && !lasts)
+        };
+        let stale: Vec<Trouble> = self.open.values().filter(stale).cloned().collect();
+        stale.into_iter().for_each(|trouble| self.ends(trouble, now_ns, now_ns));
+    }
+
+    /// Takes what a unit says. Its times are `utc_offset_ns` ahead of UTC; it is `now_ns`.
+    pub fn take(&mut self, report: &Report, (utc_offset_ns, now_ns): (i64, i64)) {
+        let unit = &report.unit;
+        match &report.said {
+            Said::Probe(about) => self.begin(unit, about, now_ns),
+            Said::ProbeEvent(Event::Added(streams)) => self.add(unit, streams),
+            Said::ProbeEvent(Event::Ended(streams)) => {
+                let ended = streams.iter().filter_map(|&stream| self.member(unit, stream));
+                for (labels, member) in ended.collect::<Vec<_>>() {
+                    let subject = self.subjects.get_mut(&labels);
+                    let member = subject.and_then(|s| s.members.get_mut(member as usize));
+                    member.into_iter().for_each(|member| member.ended = true);
+                }
+            }
+            Said::ProbeEvent(Event::Record(record)) => self.record(unit, record, utc_offset_ns),
+            Said::Lost(_) => self.doubt_unit(unit, (now_ns - LATE_NS, now_ns), "records_lost"),
+            Said::Gap(gap) => {
+                let utc = |time: sonde_wire::Time| time.as_nanos() - utc_offset_ns;
+                self.doubt_unit(unit, (utc(gap.from), utc(gap.to)), subject::STATION_GAP);
+            }
+            Said::Ended { .. } => self.end(unit),
+            Said::Notice(notice) => self.notice(notice, now_ns),
+            _ => {}
+        }
+    }
+
+    /// Records were lost on their way here: what they would have said is not concluded from.
+    pub fn lost(&mut self, from_ns: i64, to_ns: i64) {
+        let units: Vec<UnitId> = self.units.keys().cloned().collect();
+        units.iter().for_each(|unit| self.doubt_unit(unit, (from_ns, to_ns), "records_lost"));
+    }
+
+    /// It is `now_ns`: what did not come by now is missing.
+    pub fn handle_timeout(&mut self, now_ns: i64) {
+        let mut concluded = Vec::new();
+        for (labels, subject) in &mut self.subjects {
+            let Some(unit) = self.units.get_mut(&unit_of(labels)) else { continue };
+            let mut out = JudgeOutput::default();
+            let doubts = unit.doubts.make_contiguous();
+            subject.handle_timeout(now_ns, unit.runs, doubts, &mut out);
+            concluded.push((labels.clone(), out));
+        }
+        concluded.into_iter().for_each(|(labels, out)| self.conclude(&labels, out));
+        let over = self.subjects.iter().filter(|(_, subject)| subject.is_over(now_ns));
+        let over: Vec<LabelSet> = over.map(|(labels, _)| labels.clone()).collect();
+        over.iter().for_each(|labels| self.retire(labels, now_ns));
+        self.ended.retain(|ended| ended.found_ns + TOLD_AGAIN_NS > now_ns);
+    }
+
+    /// What was found since the last call.
+    pub fn take_findings(&mut self) -> Vec<JudgeFinding> {
+        std::mem::take(&mut self.findings)
+    }
+
+    /// The event of a trouble is kept under this number.
+    pub fn kept(&mut self, trouble: &Trouble, event: u64) {
+        let same = |other: &Trouble| {
+            other.labels == trouble.labels && other.starts_ns == trouble.starts_ns
+        };
+        let open = self.open.values_mut().chain(self.ended.iter_mut().map(|e| &mut e.trouble));
+        open.filter(|other| same(other)).for_each(|other| other.event = Some(event));
+    }
+
+    /// What is wrong now.
+    pub fn open(&self) -> impl Iterator<Item = &Trouble> {
+        self.open.values()
+    }
+
+    /// The months that are filling, as they look now.
+    pub fn months_so_far(&self) -> Vec<ObjectiveMonth> {
+        let judges = self.subjects.values().flat_map(Subject::judges);
+        judges.filter_map(|judge| judge.month_so_far()).collect()
+    }
+
+    /// All that a restart must not forget. `ended_in_order`: nothing comes after it.
+    pub fn state(&self, now_ns: i64, ended_in_order: bool) -> JudgeState {
+        JudgeState {
+            version: VERSION,
+            at_ns: now_ns,
+            ended_in_order,
+            subjects: self.subjects.values().map(Subject::state).collect(),
+            open: self.open.values().cloned().collect(),
+            ended: self.ended.iter().cloned().collect(),
+        }
+    }
+
+    /// How judging goes; losses and errors are the caller's.
+    pub fn status(&self) -> JudgeStatus {
+        let judged = self.subjects.values().map(|s| s.judges().count() as u64);
+        JudgeStatus {
+            subjects: judged.clone().filter(|judges| *judges > 0).count() as u64,
+            judged: judged.sum(),
+            open: self.open.values().cloned().collect(),
+            refused: self.subjects.values().map(|s| s.refused).sum(),
+            ..JudgeStatus::default()
+        }
+    }
+
+    /// A probe has begun. Its subjects go on; those that it has no more are over.
+    fn begin(&mut self, id: &UnitId, about: &About, now_ns: i64) {
+        let unit = self.units.entry(id.clone()).or_default();
+        (unit.runs, unit.streams) = (true, Vec::new());
+        let of_unit = |labels: &LabelSet| labels.get("unit").is_some_and(|u| u == id.as_str());
+        let subjects = self.subjects.iter_mut().filter(|(labels, _)| of_unit(labels));
+        subjects.for_each(|(_, subject)| subject.begin());
+        self.add(id, &about.streams);
+        let left_out = |labels: &LabelSet| {
+            about.left_out.iter().any(|(target, _)| labels.get("target") == Some(target))
+        };
+        let gone = self.subjects.iter().filter(|(labels, subject)| {
+            of_unit(labels) && subject.members.is_empty() && !left_out(labels)
+        });
+        let gone: Vec<LabelSet> = gone.map(|(labels, _)| labels.clone()).collect();
+        gone.iter().for_each(|labels| self.retire(labels, now_ns));
+    }
+
+    fn add(&mut self, id: &UnitId, streams: &[StreamInfo]) {
+        let unit = self.units.entry(id.clone()).or_default();
+        let mut touched = BTreeSet::new();
+        for info in streams {
+            let labels = LabelSet::from(
+                [
+                    ("station", self.station.as_str()),
+                    ("unit", id.as_str()),
+                    ("target", &info.target),
+                    ("class", &format_dscp(info.dscp)),
+                ]
+                .map(|(name, value)| (name.to_owned(), value.to_owned())),
+            );
+            let new = || Subject::new(labels.clone(), &self.settings);
+            let subject = self.subjects.entry(labels.clone()).or_insert_with(new);
+            unit.streams.push((labels.clone(), subject.members.len() as u32));
+            subject.members.push(MemberStream { info: info.clone(), ended: false });
+            touched.insert(labels);
+        }
+        // A probe of many targets is warned of once for each objective.
+        let subjects = touched.iter().filter_map(|labels| self.subjects.get(labels));
+        let mut warned = BTreeSet::new();
+        for subject in subjects {
+            for objective in subject.objectives() {
+                if let Some(why) = packets_warning(subject, objective)
+                    && warned.insert(objective.name.clone())
+                {
+                    self.findings.push(JudgeFinding::Warning(why));
+                }
+            }
+        }
+    }
+
+    fn member(&self, unit: &UnitId, stream: u32) -> Option<(LabelSet, u32)> {
+        self.units.get(unit)?.streams.get(stream as usize).cloned()
+    }
+
+    fn record(&mut self, id: &UnitId, record: &Interval, utc_offset_ns: i64) {
+        let Some((labels, member)) = self.member(id, record.stream) else { return };
+        let (Some(subject), Some(unit)) = (self.subjects.get_mut(&labels), self.units.get_mut(id))
+        else {
+            return;
+        };
+        let mut record = record.clone();
+        record.start_ns -= utc_offset_ns;
+        record.end_ns -= utc_offset_ns;
+        let mut out = JudgeOutput::default();
+        subject.take(member, &record, unit.doubts.make_contiguous(), &mut out);
+        self.conclude(&labels, out);
+    }
+
+    fn end(&mut self, id: &UnitId) {
+        let Some(unit) = self.units.get_mut(id) else { return };
+        unit.runs = false;
+        let doubts = unit.doubts.make_contiguous();
+        let mut concluded = Vec::new();
+        for (labels, subject) in self.subjects.iter_mut().filter(|(l, _)| unit_of(l) == *id) {
+            let mut out = JudgeOutput::default();
+            subject.end(doubts, &mut out);
+            concluded.push((labels.clone(), out));
+        }
+        concluded.into_iter().for_each(|(labels, out)| self.conclude(&labels, out));
+    }
+
+    fn doubt_unit(&mut self, id: &UnitId, (start_ns, end_ns): (i64, i64), name: &'static str) {
+        let Some(unit) = self.units.get_mut(id) else { return };
+        let range = TimeRange { start_ns, end_ns };
+        match unit.doubts.back_mut() {
+            Some(last) if last.name == name && last.range.end_ns >= start_ns => {
+                last.range.end_ns = last.range.end_ns.max(end_ns);
+                last.range.start_ns = last.range.start_ns.min(start_ns);
+            }
+            _ => unit.doubts.push_back(Doubt { range, name }),
+        }
+        if unit.doubts.len() > DOUBTS {
+            unit.doubts.pop_front();
+        }
+    }
+
+    fn notice(&mut self, notice: &Notice, now_ns: i64) {
+        let unit = notice.unit().as_str();
+        let severity = match notice {
+            Notice::Failed(..) => AlertSeverity::Warning,
+            Notice::Refused(..) | Notice::Stuck(_) => AlertSeverity::Error,
+            Notice::Recovered(_) => {
+                let of_unit = |t: &&Trouble| {
+                    t.kind == TroubleKind::UnitFailed
+                        && t.labels.get("unit").is_some_and(|u| u == unit)
+                };
+                let over: Vec<Trouble> = self.open.values().filter(of_unit).cloned().collect();
+                over.into_iter().for_each(|trouble| self.ends(trouble, now_ns, now_ns));
+                return;
+            }
+        };
+        let labels = [("station", self.station.as_str()), ("unit", unit)];
+        let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let title = notice.to_string();
+        self.begins(
+            TroubleKind::UnitFailed,
+            labels.into(),
+            severity,
+            now_ns,
+            title,
+            String::new(),
+            json!({}),
+        );
+    }
+
+    /// A subject is measured no more.
+    fn retire(&mut self, labels: &LabelSet, now_ns: i64) {
+        self.subjects.remove(labels);
+        let of_it = |trouble: &&Trouble| {
+            trouble.labels.contains_key("objective") && subject_labels(&trouble.labels) == *labels
+        };
+        let over: Vec<Trouble> = self.open.values().filter(of_it).cloned().collect();
+        over.into_iter().for_each(|trouble| self.ends(trouble, now_ns, now_ns));
+    }
+
+    /// What follows from what the judges of a subject found.
+    fn conclude(&mut self, labels: &LabelSet, out: JudgeOutput) {
+        for event in out.events {
+            self.sla_event(labels, &event);
+        }
+        for month in out.months {
+            self.month(labels, &month);
+        }
+        let Some(subject) = self.subjects.get_mut(labels) else { return };
+        for loss in subject.located.told() {
+            let happened = located_events(&self.subjects[labels], &loss);
+            self.findings.extend(happened);
+        }
+    }
+
+    fn sla_event(&mut self, labels: &LabelSet, sla: &SlaEvent) {
+        let settings = self.settings.objectives.iter();
+        let Some(judged) = settings.into_iter().find(|o| o.objective.name == sla.objective) else {
+            return;
+        };
+        let (objective, severity) = (judged.objective.clone(), judged.severity);
+        let labels = objective_labels(labels, &objective);
+        let subject = subject_name(&labels);
+        let end = |judge: &mut Self, kind: TroubleKind, at_ns| {
+            let same = |t: &&Trouble| t.kind == kind && base(&t.labels) == labels;
+            let found = judge.open.values().find(same).cloned();
+            found.map(|trouble| judge.ends(trouble, at_ns, sla.known_ns)).is_some()
+        };
+        let located = self.subjects.get_mut(&subject_labels(&labels)).map(|s| &mut s.located);
+        match &sla.kind {
+            SlaEventKind::Breach { missed, of, evidence } => {
+                located.into_iter().for_each(|l| l.watch(&sla.objective, sla.at_ns));
+                let title =
+                    format!("{subject}: {objective}: missed in {missed} of the last {of} windows");
+                let figures = json!({
+                    "objective": objective.to_string(),
+                    "missed": missed, "of": of,
+                    "known_ns": sla.known_ns,
+                    "window": **evidence,
+                });
+                let text = evidence_text(evidence);
+                self.begins(TroubleKind::Breach, labels, severity, sla.at_ns, title, text, figures);
+            }
+            SlaEventKind::Recovery { breach_ns, duration_ns, evidence } => {
+                located.into_iter().for_each(|l| l.unwatch(&sla.objective, sla.at_ns));
+                let lasted = format_elapsed(*duration_ns);
+                let title = format!("{subject}: {objective}: kept again after {lasted}");
+                let figures = json!({
+                    "objective": objective.to_string(),
+                    "breach_ns": breach_ns, "duration_ns": duration_ns,
+                    "known_ns": sla.known_ns,
+                    "window": **evidence,
+                });
+                let text = evidence_text(evidence);
+                end(self, TroubleKind::Breach, sla.at_ns);
+                self.happened("recovery", &labels, (sla.at_ns, sla.at_ns), title, &text, figures);
+            }
+            SlaEventKind::Unknown { evidence } => {
+                let severity = match evidence.undecided {
+                    Some(UndecidedReason::NoData | UndecidedReason::MostlyUnknown) => {
+                        AlertSeverity::Warning
+                    }
+                    _ => AlertSeverity::Info,
+                };
+                let title = format!("{subject}: {objective}: cannot be judged");
+                let figures = json!({"objective": objective.to_string(), "known_ns": sla.known_ns, "window": **evidence});
+                let text = evidence_text(evidence);
+                self.begins(
+                    TroubleKind::Unjudged,
+                    labels,
+                    severity,
+                    sla.at_ns,
+                    title,
+                    text,
+                    figures,
+                );
+            }
+            SlaEventKind::Known { .. } => {
+                end(self, TroubleKind::Unjudged, sla.at_ns);
+            }
+            SlaEventKind::Availability { label: AvailabilityLabel::Unavailable, .. } => {
+                located.into_iter().for_each(|l| l.watch(&sla.objective, sla.at_ns));
+                let rule = objective.rule();
+                let title = format!("{subject} is unavailable");
+                let text = match rule {
+                    Some(rule) => format!(
+                        "{objective}; more than {} % lost in each {}",
+                        rule.loss_ratio() * 100.0,
+                        sonde_results::units::format_duration(rule.interval_ns()),
+                    ),
+                    None => objective.to_string(),
+                };
+                let figures = json!({
+                    "objective": objective.to_string(),
+                    "rule": rule,
+                    "standard": objective.standard,
+                    "known_ns": sla.known_ns,
+                });
+                self.begins(
+                    TroubleKind::Unavailable,
+                    labels,
+                    severity,
+                    sla.at_ns,
+                    title,
+                    text,
+                    figures,
+                );
+            }
+            SlaEventKind::Availability {
+                label: AvailabilityLabel::Available, duration_ns, ..
+            } => {
+                located.into_iter().for_each(|l| l.unwatch(&sla.objective, sla.at_ns));
+                // What was open in between may have been available, too.
+                if end(self, TroubleKind::Unavailable, sla.at_ns) {
+                    let title = format!("{subject} is available again");
+                    let figures = json!({"duration_ns": duration_ns, "known_ns": sla.known_ns});
+                    self.happened("available", &labels, (sla.at_ns, sla.at_ns), title, "", figures);
+                }
+            }
+            SlaEventKind::Availability { label: AvailabilityLabel::Undecided, .. } => {}
+        }
+    }
+
+    fn month(&mut self, labels: &LabelSet, month: &ObjectiveMonth) {
+        let figures = serde_json::to_value(month).unwrap_or_default();
+        let mut labels = labels.clone();
+        labels.insert("objective".into(), month.objective.clone());
+        let share = |(low, high): (f64, f64)| match (low * 100.0, high * 100.0) {
+            (low, high) if low == high => format!("{low:.3} %"),
+            (low, high) => format!("{low:.3} to {high:.3} %"),
+        };
+        let kept = month.windows.compliance().map_or("no window".into(), share);
+        let available = month.availability.low().zip(month.availability.high());
+        let available = available.map(|range| format!(", available {}", share(range)));
+        let title = format!(
+            "{}: month closed: {}: windows kept {kept}{}",
+            subject_name(&labels),
+            month.text,
+            available.unwrap_or_default()
+        );
+        let times = (month.start_ns, month.end_ns);
+        self.happened("sla_month", &labels, times, title, "", json!({"month": figures}));
+    }
+
+    fn happened(
+        &mut self,
+        kind: &str,
+        labels: &LabelSet,
+        (begin_ns, end_ns): (i64, i64),
+        title: String,
+        text: &str,
+        figures: Value,
+    ) {
+        let evidence = evidence_of(labels, text, figures);
+        let event = event(kind, AlertSeverity::Info, (begin_ns, Some(end_ns)), title, evidence);
+        self.findings.push(JudgeFinding::Happened { event, alert: None });
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "a trouble's fields, once")]
+    fn begins(
+        &mut self,
+        kind: TroubleKind,
+        mut labels: LabelSet,
+        severity: AlertSeverity,
+        starts_ns: i64,
+        title: String,
+        text: String,
+        evidence: Value,
+    ) {
+        labels.insert("alertname".into(), kind.alert_name().into());
+        labels.insert("severity".into(), severity.as_str().into());
+        if self.open.contains_key(&labels) {
+            return;
+        }
+        let trouble = Trouble { kind, labels, starts_ns, title, text, evidence, event: None };
+        self.findings.push(JudgeFinding::Begins(trouble.clone()));
+        self.open.insert(trouble.labels.clone(), trouble);
+    }
+
+    fn ends(&mut self, trouble: Trouble, ends_ns: i64, found_ns: i64) {
+        self.open.remove(&trouble.labels);
+        self.findings.push(JudgeFinding::Ends(trouble.clone(), ends_ns));
+        self.ended.push_back(EndedTrouble { trouble, ends_ns, found_ns });
+    }
+}
+
+fn unit_of(labels: &LabelSet) -> UnitId {
+    UnitId::new(labels.get("unit").map_or("", String::as_str))
+}
+
+/// The labels of a subject, among those of an objective or a trouble.
+fn subject_labels(labels: &LabelSet) -> LabelSet {
+    let ours = labels.iter().filter(|(name, _)| settings::LABELS.contains(&name.as_str()));
+    ours.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+fn objective_labels(labels: &LabelSet, objective: &Objective) -> LabelSet {
+    let direction = serde_json::to_value(objective.direction).ok();
+    let direction = direction.as_ref().and_then(Value::as_str).unwrap_or_default().to_owned();
+    let mut labels = labels.clone();
+    labels.insert("objective".into(), objective.name.clone());
+    labels.insert("direction".into(), direction);
+    labels
+}
+
+/// The labels without those that say what is wrong.
+fn base(labels: &LabelSet) -> LabelSet {
+    let mut labels = labels.clone();
+    labels.retain(|name, _| !matches!(name.as_str(), "alertname" | "severity"));
+    labels
+}
+
+/// What an episode of losses is told as: itself, and each member that is worse than the others.
+fn located_events(subject: &Subject, loss: &LocatedLoss) -> Vec<JudgeFinding> {
+    let episode = &loss.episode;
+    let name = subject_name(&subject.labels);
+    let times = (episode.start_ns, Some(episode.end_ns));
+    let tuple = |member: u32| subject.members.get(member as usize).map(|m| &m.info);
+    let side = match episode.direction {
+        LossDirection::Forward => "on the way there",
+        LossDirection::Backward => "on the way back",
+        LossDirection::Both => "on both ways",
+        LossDirection::Unknown => "on an unknown way",
+    };
+    let lost = |lost: u64, sent: u64| {
+        let share = format_share(lost, sent);
+        format!("{} of {} packets lost ({share})", format_count(lost), format_count(sent))
+    };
+    let title = format!(
+        "{name}: {} {side} within {}; streams concerned: {} of {}",
+        lost(episode.lost, episode.sent),
+        format_elapsed(episode.length_ns()),
+        episode.streams.len(),
+        subject.members.len()
+    );
+    let streams = episode.streams.iter().take(STREAMS).map(|s| {
+        let info = tuple(s.stream);
+        json!({
+            "source": info.map(|i| i.source), "destination": info.map(|i| i.destination),
+            "dscp": info.map(|i| i.dscp), "sent": s.sent, "lost": s.lost,
+        })
+    });
+    let streams: Vec<Value> = streams.collect();
+    let figures = json!({
+        "direction": episode.direction,
+        "sent": episode.sent, "lost": episode.lost,
+        "lost_forward": episode.lost_forward, "lost_backward": episode.lost_backward,
+        "lost_unknown": episode.lost_unknown,
+        "streams_concerned": episode.streams.len(),
+        "streams": streams,
+    });
+    let text = format!(
+        "lost there {}, back {}, side unknown {}",
+        format_count(episode.lost_forward),
+        format_count(episode.lost_backward),
+        format_count(episode.lost_unknown)
+    );
+    let happened = |kind, title, text: &str, figures| {
+        let evidence = evidence_of(&subject.labels, text, figures);
+        let event = event(kind, AlertSeverity::Warning, times, title, evidence);
+        JudgeFinding::Happened { event, alert: None }
+    };
+    let mut all = vec![happened("located_loss", title, &text, figures)];
+    for worse in loss.worse.iter().take(STREAMS) {
+        let Some(info) = tuple(worse.counts.member) else { continue };
+        let path = format!("{} > {}", info.source, info.destination);
+        let title = format!("{name}: {path} loses more than the others of its group");
+        let text = format!(
+            "{}; the others: {}; p = {:.1e}",
+            lost(worse.counts.lost, worse.counts.sent),
+            lost(worse.others_lost, worse.others_sent),
+            worse.p
+        );
+        let figures = json!({
+            "source": info.source, "destination": info.destination, "dscp": info.dscp,
+            "sent": worse.counts.sent, "lost": worse.counts.lost,
+            "others_sent": worse.others_sent, "others_lost": worse.others_lost, "p": worse.p,
+        });
+        all.push(happened("worse_member", title, &text, figures));
+    }
+    all
+}
+
+const VERSION: u32 = 1;
+/// Ends are told again after a restart within this time: an alert is saved a second later.
+const TOLD_AGAIN_NS: i64 = 60 * 1_000_000_000;
+/// Times of doubt that are remembered of a unit.
+const DOUBTS: usize = 4_096;
+/// Streams that an event names.
+const STREAMS: usize = 50;
+
+#[cfg(test)]
+mod tests;

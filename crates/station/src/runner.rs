@@ -1,6 +1,6 @@
 //! Does what the supervisor decides. Here alone are threads started and clocks read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
@@ -13,8 +13,13 @@ use sonde_run::running::{Invocation, Latest, Stop};
 use sonde_sys::clock::steady_now;
 use sonde_wire::time::Time;
 
+use crate::alert::alerting::Teller;
+use crate::alert::delivery::{self, AlertService, AlertStatus};
+use crate::alert::settings::AlertSettings;
 use crate::config::{Config, StoreSettings};
 use crate::hub::{Hub, Report, Said};
+use crate::judge::JudgeStatus;
+use crate::judge::thread::JudgeService;
 use crate::keep::thread::{Keeper, KeeperStatus};
 use crate::life::Life;
 use crate::plan::{Plan, UnitId};
@@ -33,6 +38,15 @@ pub struct Station {
     kept: Option<Vec<Uses>>,
     keeper: Keeper,
     store: StoreSettings,
+    judge: JudgeService,
+    alerts: Option<Alerts>,
+    name: String,
+}
+
+/// Alerts, and what asks them to end.
+struct Alerts {
+    service: Arc<AlertService>,
+    stop: Stop,
 }
 
 /// What is left when a station has ended.
@@ -42,6 +56,8 @@ pub struct StationEnded {
     pub stuck: Vec<UnitId>,
     /// What became of the records.
     pub store: KeeperStatus,
+    /// What was judged last.
+    pub judge: JudgeStatus,
 }
 
 /// Why a reload changes nothing.
@@ -59,6 +75,12 @@ pub enum Refused {
     /// A station keeps its store as long as it runs.
     #[error("store.path cannot change from {} while the station runs; restart it", .0.display())]
     Store(PathBuf),
+    /// Alerts begin and end with the station.
+    #[error("[alert] cannot come or go while the station runs; restart it")]
+    AlertsCome,
+    /// The settings of alerts cannot be, on this host.
+    #[error("{0}")]
+    Alerts(RunError),
 }
 
 struct Order {
@@ -81,6 +103,12 @@ pub fn start(
     let station =
         config.station.name.clone().unwrap_or_else(|| sonde_sys::host::HostFacts::read().name);
     let keeper = Keeper::start(&config.store.path, &station, &hub)?;
+    let alerts = config.alert.as_ref().map(|settings| Alerts::start(settings, &station));
+    let alerts = alerts.transpose()?;
+    let (store, units) = (keeper.store.clone(), unit_ids(&config.plan));
+    let service = alerts.as_ref().map(|alerts| alerts.service.clone());
+    let folder = &config.store.path;
+    let judge = JudgeService::start(&station, folder, config.judge, units, store, service, &hub)?;
     let (orders, given) = channel();
     let (inbox, happens) = channel();
     let states = Latest::new(BTreeMap::new());
@@ -96,7 +124,30 @@ pub fn start(
     };
     let work = move || runner.run(config.plan, &given, &happens);
     let thread = spawn("sonde-station".into(), work)?;
-    Ok(Station { hub, states, orders, thread, kept, keeper, store: config.store })
+    let (name, store) = (station, config.store);
+    Ok(Station { hub, states, orders, thread, kept, keeper, store, judge, alerts, name })
+}
+
+fn unit_ids(plan: &Plan<Instrument>) -> BTreeSet<UnitId> {
+    plan.iter().map(|(id, _)| id.clone()).collect()
+}
+
+impl Alerts {
+    fn start(settings: &AlertSettings, station: &str) -> Result<Alerts, RunError> {
+        let stop = Stop::default();
+        let service = delivery::start(settings, teller(settings, station), stop.clone())?;
+        Ok(Alerts { service: Arc::new(service), stop })
+    }
+
+    fn end(self) {
+        self.stop.ask();
+        // The judge has ended: nobody else holds it.
+        Arc::into_inner(self.service).into_iter().for_each(AlertService::join);
+    }
+}
+
+fn teller(settings: &AlertSettings, station: &str) -> Teller {
+    Teller { station: station.to_owned(), link: settings.link.clone() }
 }
 
 impl Station {
@@ -113,11 +164,31 @@ impl Station {
         if config.store != self.store {
             return Err(Refused::Store(self.store.path.clone()));
         }
+        if config.alert.is_some() != self.alerts.is_some() {
+            return Err(Refused::AlertsCome);
+        }
+        let units = unit_ids(&config.plan);
         let (done, waits) = sync_channel(1);
         let sent = self.orders.send(Order { plan: config.plan, done });
         // A station that ends takes no orders.
         let steps = sent.ok().and_then(|()| waits.recv().ok()).unwrap_or(Ok(Vec::new()));
-        steps.map_err(Refused::Conflict)
+        let steps = steps.map_err(Refused::Conflict)?;
+        self.judge.reload(config.judge, units);
+        if let (Some(alerts), Some(settings)) = (&self.alerts, config.alert) {
+            let teller = teller(&settings, &self.name);
+            alerts.service.reload(settings, teller).map_err(Refused::Alerts)?;
+        }
+        Ok(steps)
+    }
+
+    /// What is judged, and what is wrong.
+    pub fn judge(&self) -> JudgeStatus {
+        self.judge.status.get()
+    }
+
+    /// Who is told of what; `None`: the configuration has no `[alert]`.
+    pub fn alerts(&self) -> Option<AlertStatus> {
+        self.alerts.as_ref().map(|alerts| alerts.service.status.get())
     }
 
     /// How the store does.
@@ -128,7 +199,9 @@ impl Station {
     /// Waits for its end.
     pub fn join(self) -> StationEnded {
         let stuck = self.thread.join().unwrap_or_default();
-        StationEnded { stuck, store: self.keeper.end() }
+        let judge = self.judge.end();
+        self.alerts.into_iter().for_each(Alerts::end);
+        StationEnded { stuck, store: self.keeper.end(), judge }
     }
 }
 

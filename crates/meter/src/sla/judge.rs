@@ -182,6 +182,17 @@ impl Judge {
         self.hysteresis.breach_ns()
     }
 
+    /// What the last interval was whose label is final; `None`: there is none yet, or the objective
+    /// is no availability.
+    pub fn label(&self) -> Option<AvailabilityLabel> {
+        self.label.map(|last| last.label)
+    }
+
+    /// Whether none of the windows looked at decided anything.
+    pub fn is_unknown(&self) -> bool {
+        self.hysteresis.is_unknown(self.objective.breach)
+    }
+
     /// The hour, by its begin, of which it needs the usual before it takes time from `at_ns` on:
     /// that of `same_hours`. `None`: it needs none.
     pub fn wants_usual(&self, at_ns: i64) -> Option<i64> {
@@ -274,7 +285,7 @@ impl Judge {
     }
 
     /// Finds out whether the next interval was available, and counts what that decides.
-    fn label(&mut self, item: Item, out: &mut JudgeOutput) {
+    fn label_item(&mut self, item: Item, out: &mut JudgeOutput) {
         let Some(sliding) = &mut self.sliding else {
             let label = match item.class {
                 IntervalClass::Good => AvailabilityLabel::Available,

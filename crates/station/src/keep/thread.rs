@@ -38,6 +38,8 @@ pub struct KeeperStatus {
 pub struct Keeper {
     /// How it does.
     pub status: Latest<KeeperStatus>,
+    /// What it writes to.
+    pub store: Arc<Store>,
     stop: Stop,
     writing: JoinHandle<()>,
     maintaining: JoinHandle<()>,
@@ -68,9 +70,10 @@ impl Keeper {
         };
         let (asked, ends) = (stop.clone(), stop.clone());
         let folder = folder.to_owned();
+        let shared = store.clone();
         let writing = spawn("sonde-store", move || writing.run(&asked))?;
         let maintaining = spawn("sonde-upkeep", move || maintain(&store, &folder, &ends))?;
-        Ok(Keeper { status, stop, writing, maintaining })
+        Ok(Keeper { status, store: shared, stop, writing, maintaining })
     }
 
     /// Writes what has come, and ends. To be called when no unit says anything more.

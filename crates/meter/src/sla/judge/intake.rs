@@ -60,10 +60,10 @@ impl Judge {
         }
         self.cut_slot(range.start_ns, &rule, out);
         if slots == 1 || !self.divisible() {
-            return self.label(item, out);
+            return self.label_item(item, out);
         }
         for (range, slots) in self.pieces(range, interval_ns) {
-            self.label(Item { range, slots, ..item.clone() }, out);
+            self.label_item(Item { range, slots, ..item.clone() }, out);
         }
     }
 
@@ -125,7 +125,7 @@ impl Judge {
             let item = Item::empty(range, slots, exclusion);
             match &rule {
                 None => self.count(item, AvailabilityLabel::Available, out),
-                Some(_) => self.label(item, out),
+                Some(_) => self.label_item(item, out),
             }
         }
     }
@@ -159,7 +159,7 @@ impl Judge {
             }
             let end_ns = key_ns + whole * grid_ns;
             let range = TimeRange { start_ns, end_ns };
-            self.label(Item { range, slots: whole as u64, ..alike.clone() }, out);
+            self.label_item(Item { range, slots: whole as u64, ..alike.clone() }, out);
             start_ns = end_ns;
         }
     }
@@ -175,7 +175,7 @@ impl Judge {
     fn close_slot(&mut self, rule: &AvailabilityRule, out: &mut JudgeOutput) {
         if let Some(slot) = self.slot.take() {
             let item = self.item_of(slot, rule, 1);
-            self.label(item, out);
+            self.label_item(item, out);
         }
     }
 

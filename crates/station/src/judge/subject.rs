@@ -1,0 +1,422 @@
+//! One subject: a target and class of a probe, with all its streams.
+//!
+//! The streams of a target and class (equal-cost paths) are members. Their records of one time are
+//! added up: a percentile is that of all samples.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use serde::{Deserialize, Serialize};
+use sonde_meter::sla::{
+    Judge, JudgeInput, JudgeOutput, MaintenanceWindow, Objective, SideSettler, TimeRange, own_doubt,
+};
+use sonde_results::sla::{Exclusion, MeasuredDirection};
+use sonde_results::{Counters, Interval, StreamInfo};
+
+use super::located::Located;
+use super::settings::JudgeSettings;
+use crate::alert::model::LabelSet;
+
+/// A target and class of a probe.
+pub(super) struct Subject {
+    /// station, unit, target, class.
+    pub labels: LabelSet,
+    pub members: Vec<MemberStream>,
+    /// Both ways, and one way.
+    lanes: [Lane; 2],
+    maintenance: Vec<MaintenanceWindow>,
+    pub located: Located,
+    /// Times that came too late to be judged, or twice.
+    pub refused: u64,
+}
+
+/// A stream of a subject.
+pub(super) struct MemberStream {
+    pub info: StreamInfo,
+    /// It sends no more.
+    pub ended: bool,
+}
+
+/// Records on their way to judges of one kind of direction.
+struct Lane {
+    /// Records wait until their losses have sides, or for [`SIDES_NS`] at most.
+    one_way: bool,
+    settlers: BTreeMap<u32, SideSettler>,
+    /// When the last record of each member ends.
+    latest: BTreeMap<u32, i64>,
+    /// Records that wait for those of other members, by time.
+    waiting: VecDeque<Slot>,
+    judges: Vec<Judge>,
+    /// Up to here all was judged.
+    next_ns: Option<i64>,
+    record_ns: i64,
+    /// The unit has begun: what is missing before its next record is the station's own gap.
+    resumes: bool,
+}
+
+/// One time of all members.
+struct Slot {
+    sum: Interval,
+    parts: Vec<(u32, Counters)>,
+}
+
+/// What a restart must not forget of a subject.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct SubjectState {
+    pub labels: LabelSet,
+    lanes: Vec<LaneState>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct LaneState {
+    next_ns: Option<i64>,
+    record_ns: i64,
+    judges: Vec<Judge>,
+}
+
+/// Time in which the station doubts itself, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Doubt {
+    pub range: TimeRange,
+    pub name: &'static str,
+}
+
+impl Subject {
+    pub fn new(labels: LabelSet, settings: &JudgeSettings) -> Subject {
+        let lane = |one_way| Lane {
+            one_way,
+            settlers: BTreeMap::new(),
+            latest: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            judges: Vec::new(),
+            next_ns: None,
+            record_ns: 0,
+            resumes: false,
+        };
+        let mut subject = Subject {
+            labels,
+            members: Vec::new(),
+            lanes: [lane(false), lane(true)],
+            maintenance: Vec::new(),
+            located: Located::default(),
+            refused: 0,
+        };
+        subject.judge_by(settings);
+        subject
+    }
+
+    /// As it was saved; what has changed in its objectives begins anew.
+    pub fn resume(state: SubjectState, settings: &JudgeSettings) -> Subject {
+        let mut subject = Subject::new(state.labels, &JudgeSettings::default());
+        for (lane, saved) in subject.lanes.iter_mut().zip(state.lanes) {
+            (lane.next_ns, lane.record_ns) = (saved.next_ns, saved.record_ns);
+            lane.judges = saved.judges;
+        }
+        subject.judge_by(settings);
+        subject
+    }
+
+    pub fn state(&self) -> SubjectState {
+        let lane = |lane: &Lane| LaneState {
+            next_ns: lane.next_ns,
+            record_ns: lane.record_ns,
+            judges: lane.judges.clone(),
+        };
+        SubjectState { labels: self.labels.clone(), lanes: self.lanes.iter().map(lane).collect() }
+    }
+
+    /// Goes over to other objectives. Those that are the same go on.
+    pub fn judge_by(&mut self, settings: &JudgeSettings) {
+        let of_us = settings.maintenance.iter().filter(|m| m.labels.matches(&self.labels));
+        self.maintenance = of_us.map(|m| m.window.clone()).collect();
+        let name = subject_name(&self.labels);
+        for lane in &mut self.lanes {
+            let mut old = std::mem::take(&mut lane.judges);
+            let ours = settings.objectives.iter().filter(|o| o.labels.matches(&self.labels));
+            for judged in ours.filter(|o| is_one_way(&o.objective) == lane.one_way) {
+                let same = |judge: &Judge| judge.objective().name == judged.objective.name;
+                let saved = old.iter().position(same).map(|at| old.swap_remove(at));
+                lane.judges.push(Judge::resume(judged.objective.clone(), name.clone(), saved));
+            }
+        }
+    }
+
+    /// The objectives that it is judged by.
+    pub fn judges(&self) -> impl Iterator<Item = &Judge> {
+        self.lanes.iter().flat_map(|lane| &lane.judges)
+    }
+
+    pub fn objectives(&self) -> impl Iterator<Item = &Objective> {
+        self.judges().map(Judge::objective)
+    }
+
+    /// Its unit has begun to measure, with these streams; the members that there were are gone.
+    pub fn begin(&mut self) {
+        self.members.clear();
+        for lane in &mut self.lanes {
+            lane.settlers.clear();
+            lane.latest.clear();
+            lane.waiting.clear();
+            lane.resumes = true;
+        }
+    }
+
+    /// Takes a record of a member.
+    pub fn take(
+        &mut self,
+        member: u32,
+        record: &Interval,
+        doubts: &[Doubt],
+        out: &mut JudgeOutput,
+    ) {
+        let Subject { lanes, members, maintenance, located, refused, .. } = self;
+        let around = Around { members, maintenance, doubts };
+        let [both, one_way] = lanes;
+        for slot in both.collect(member, record.clone(), &around, refused) {
+            let range = (slot.sum.start_ns, slot.sum.end_ns);
+            located.observe(range, &slot.parts);
+            both.judge(&slot.sum, &around, refused, out);
+        }
+        if one_way.judges.is_empty() {
+            return;
+        }
+        let mut settled = Vec::new();
+        let new = || SideSettler::new(SIDES_NS);
+        one_way.settlers.entry(member).or_insert_with(new).push(record.clone(), &mut settled);
+        for record in settled {
+            for slot in one_way.collect(member, record, &around, refused) {
+                one_way.judge(&slot.sum, &around, refused, out);
+            }
+        }
+    }
+
+    /// It is `now_ns`. `runs`: its unit measures, so that what does not come is missing.
+    pub fn handle_timeout(
+        &mut self,
+        now_ns: i64,
+        runs: bool,
+        doubts: &[Doubt],
+        out: &mut JudgeOutput,
+    ) {
+        let Subject { lanes, members, maintenance, refused, located, .. } = self;
+        let around = Around { members, maintenance, doubts };
+        for lane in lanes.iter_mut().filter(|lane| !lane.one_way || !lane.judges.is_empty()) {
+            let before_ns = now_ns - LATE_NS - 2 * lane.record_ns;
+            let mut settled = Vec::new();
+            for (&member, settler) in &mut lane.settlers {
+                let from = settled.len();
+                settler.advance(before_ns, &mut settled);
+                settled[from..].iter_mut().for_each(|record| record.stream = member);
+            }
+            for record in settled {
+                for slot in lane.collect(record.stream, record, &around, refused) {
+                    lane.judge(&slot.sum, &around, refused, out);
+                }
+            }
+            lane.release(before_ns, &around, located, refused, out);
+            let held_ns = if lane.one_way { SIDES_NS } else { 0 };
+            let silent = lane.next_ns.filter(|next| *next + lane.record_ns < before_ns - held_ns);
+            if let (Some(from), true, false) = (silent, runs, lane.resumes) {
+                lane.fill(TimeRange { start_ns: from, end_ns: before_ns - held_ns }, &around, out);
+            }
+        }
+    }
+
+    /// Its unit has ended: what waits for more is judged as it is.
+    pub fn end(&mut self, doubts: &[Doubt], out: &mut JudgeOutput) {
+        let Subject { lanes, members, maintenance, refused, located, .. } = self;
+        let around = Around { members, maintenance, doubts };
+        for lane in lanes {
+            for (member, mut settler) in std::mem::take(&mut lane.settlers) {
+                let mut settled = Vec::new();
+                settler.finish(&mut settled);
+                for record in settled {
+                    for slot in lane.collect(member, record, &around, refused) {
+                        lane.judge(&slot.sum, &around, refused, out);
+                    }
+                }
+            }
+            lane.release(i64::MAX, &around, located, refused, out);
+        }
+    }
+
+    /// Whether all its streams have ended, and nothing more comes of them.
+    pub fn is_over(&self, now_ns: i64) -> bool {
+        let lane = &self.lanes[0];
+        let late = lane.next_ns.is_none_or(|next| next + LATE_NS + 2 * lane.record_ns < now_ns);
+        !self.members.is_empty() && self.members.iter().all(|m| m.ended) && late
+    }
+}
+
+/// What a lane has to know to judge.
+struct Around<'a> {
+    members: &'a [MemberStream],
+    maintenance: &'a [MaintenanceWindow],
+    doubts: &'a [Doubt],
+}
+
+impl Lane {
+    /// Adds a record; the times that are complete come out, in order.
+    fn collect(
+        &mut self,
+        member: u32,
+        record: Interval,
+        around: &Around<'_>,
+        refused: &mut u64,
+    ) -> Vec<Slot> {
+        let latest = self.latest.entry(member).or_insert(i64::MIN);
+        *latest = record.end_ns.max(*latest);
+        let middle = record.start_ns + (record.end_ns - record.start_ns) / 2;
+        if self.next_ns.is_some_and(|next| middle < next) {
+            *refused += 1;
+            return Vec::new();
+        }
+        let (range, part) = ((record.start_ns, record.end_ns), (member, record.counters));
+        match self.waiting.iter_mut().find(|s| (s.sum.start_ns..s.sum.end_ns).contains(&middle)) {
+            Some(slot) => {
+                let whole = (slot.sum.start_ns, slot.sum.end_ns);
+                slot.sum.merge(&record);
+                (slot.sum.start_ns, slot.sum.end_ns) = whole;
+                slot.parts.push(part);
+            }
+            None => {
+                let at = self.waiting.partition_point(|s| s.sum.start_ns < range.0);
+                self.waiting.insert(at, Slot { sum: record, parts: vec![part] });
+            }
+        }
+        let mut complete = Vec::new();
+        while let Some(slot) = self.waiting.front() {
+            let (end_ns, length_ns) = (slot.sum.end_ns, slot.sum.end_ns - slot.sum.start_ns);
+            let live = around.members.iter().enumerate().filter(|(_, member)| !member.ended);
+            let all = live
+                .map(|(index, _)| self.latest.get(&(index as u32)))
+                .all(|latest| latest.is_some_and(|latest| *latest >= end_ns));
+            let hold_ns = 2 * length_ns + if self.one_way { SIDES_NS } else { 0 };
+            let newest = self.latest.values().max();
+            if !all && newest.is_none_or(|newest| *newest < end_ns + hold_ns) {
+                break;
+            }
+            complete.extend(self.waiting.pop_front());
+        }
+        complete
+    }
+
+    /// Judges what ended before `before_ns`, also without the records of some members.
+    fn release(
+        &mut self,
+        before_ns: i64,
+        around: &Around<'_>,
+        located: &mut Located,
+        refused: &mut u64,
+        out: &mut JudgeOutput,
+    ) {
+        while self.waiting.front().is_some_and(|slot| slot.sum.end_ns <= before_ns) {
+            let Some(slot) = self.waiting.pop_front() else { return };
+            if !self.one_way {
+                located.observe((slot.sum.start_ns, slot.sum.end_ns), &slot.parts);
+            }
+            self.judge(&slot.sum, around, refused, out);
+        }
+    }
+
+    fn judge(
+        &mut self,
+        record: &Interval,
+        around: &Around<'_>,
+        refused: &mut u64,
+        out: &mut JudgeOutput,
+    ) {
+        let range = TimeRange { start_ns: record.start_ns, end_ns: record.end_ns };
+        if let Some(next_ns) = self.next_ns.filter(|next| *next < range.start_ns) {
+            self.fill(TimeRange { start_ns: next_ns, end_ns: range.start_ns }, around, out);
+        }
+        self.resumes = false;
+        self.record_ns = range.length_ns();
+        self.next_ns = Some(self.next_ns.map_or(range.end_ns, |next| next.max(range.end_ns)));
+        let exclusion = around.exclusion(range).or_else(|| {
+            let name = |caveat| serde_json::to_value(caveat).ok()?.as_str().map(str::to_owned);
+            own_doubt(record).and_then(name).map(Exclusion::doubt)
+        });
+        let input = JudgeInput::record(record);
+        let input = exclusion.as_ref().map_or(input, |exclusion| input.excluded(exclusion));
+        let mut late = false;
+        for judge in &mut self.judges {
+            late |= judge.push(input, out).is_err();
+        }
+        *refused += u64::from(late);
+    }
+
+    /// Time of which there is no record: unknown, but where the station itself is the reason.
+    fn fill(&mut self, range: TimeRange, around: &Around<'_>, out: &mut JudgeOutput) {
+        self.next_ns = Some(range.end_ns);
+        let mut cuts = around.borders(range);
+        cuts.extend([range.start_ns, range.end_ns]);
+        cuts.sort_unstable();
+        cuts.dedup();
+        for pair in cuts.windows(2) {
+            let piece = TimeRange { start_ns: pair[0], end_ns: pair[1] };
+            let own = || self.resumes.then(|| Exclusion::doubt(STATION_GAP));
+            let exclusion = around.exclusion(piece).or_else(own);
+            let input = JudgeInput::gap(piece);
+            let input = exclusion.as_ref().map_or(input, |exclusion| input.excluded(exclusion));
+            for judge in &mut self.judges {
+                // A new judge begins here; what an older one has judged stays.
+                let _ = judge.push(input, out);
+            }
+        }
+    }
+}
+
+impl Around<'_> {
+    fn exclusion(&self, range: TimeRange) -> Option<Exclusion> {
+        MaintenanceWindow::exclusion(self.maintenance, range).or_else(|| {
+            let found = self.doubts.iter().find(|doubt| doubt.range.overlaps(&range));
+            found.map(|doubt| Exclusion::doubt(doubt.name))
+        })
+    }
+
+    /// Instants inside `range` at which maintenance or a doubt begins or ends.
+    fn borders(&self, range: TimeRange) -> Vec<i64> {
+        let mut all: Vec<i64> =
+            self.doubts.iter().flat_map(|d| [d.range.start_ns, d.range.end_ns]).collect();
+        for window in self.maintenance {
+            let mut before_ns = range.end_ns;
+            while let Some(last) = window.when.last_before(before_ns - 1) {
+                all.extend([last.start_ns, last.end_ns]);
+                before_ns = last.start_ns;
+                if last.start_ns <= range.start_ns || all.len() > BORDERS {
+                    break;
+                }
+            }
+        }
+        all.retain(|at| range.start_ns < *at && *at < range.end_ns);
+        all
+    }
+}
+
+/// How events and months call a subject: "probe.core muc EF".
+pub(super) fn subject_name(labels: &LabelSet) -> String {
+    let part = |name: &str| labels.get(name).map_or("", String::as_str);
+    [part("unit"), part("target"), part("class")].join(" ")
+}
+
+pub(super) fn is_one_way(objective: &Objective) -> bool {
+    matches!(objective.direction, MeasuredDirection::Forward | MeasuredDirection::Backward)
+}
+
+/// What a rule cannot tell because too few packets are sent.
+pub(super) fn packets_warning(subject: &Subject, objective: &Objective) -> Option<String> {
+    let rule = objective.rule()?;
+    let rate = |m: &MemberStream| rule.interval_ns() as f64 / m.info.period_ns.max(1) as f64;
+    let packets: f64 = subject.members.iter().map(rate).sum();
+    let why = rule.too_few_packets(packets)?;
+    Some(format!("objective {} of {}: {why}", objective.name, subject_name(&subject.labels)))
+}
+
+/// Records come so long after their end, at most; what comes later is not judged.
+pub(super) const LATE_NS: i64 = 120 * 1_000_000_000;
+/// Records wait so long for what proves the side of their losses, at most.
+const SIDES_NS: i64 = 600 * 1_000_000_000;
+/// Borders of maintenance in one time without data, at most.
+const BORDERS: usize = 2_000;
+/// Why time was left out in which the station did not measure.
+pub(super) const STATION_GAP: &str = "station_gap";

@@ -1,0 +1,286 @@
+//! The thread of the judge: it takes what comes, keeps what is found, and tells it.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use sonde_run::error::RunError;
+use sonde_run::running::{Latest, Next, RecordReceiver, Stop};
+use sonde_store::query::{EventList, TimeRange};
+use sonde_store::{Answer, EventFilter, EventId, Limit, Query, Reader as _, Store};
+use sonde_sys::clock::{steady_now, steady_scale, unix_now_ns};
+
+use super::settings::JudgeSettings;
+use super::trouble::{JudgeFinding, TroubleKind};
+use super::{JudgeState, JudgeStatus, StationJudge};
+use crate::alert::alerting::AlertInput;
+use crate::alert::delivery::AlertService;
+use crate::alert::spool::write_whole;
+use crate::hub::{Hub, Report};
+use crate::plan::UnitId;
+
+/// Judges until it is asked to end.
+pub struct JudgeService {
+    /// How it goes.
+    pub status: Latest<JudgeStatus>,
+    stop: Stop,
+    orders: Sender<(JudgeSettings, BTreeSet<UnitId>)>,
+    thread: JoinHandle<()>,
+}
+
+impl JudgeService {
+    /// Goes on from the state in `folder`, which is that of the store, and subscribes to `hub`.
+    ///
+    /// # Errors
+    /// The state or the store's events cannot be read; no thread to be had.
+    pub fn start(
+        station: &str,
+        folder: &Path,
+        settings: JudgeSettings,
+        units: BTreeSet<UnitId>,
+        store: Arc<Store>,
+        alerts: Option<Arc<AlertService>>,
+        hub: &Hub,
+    ) -> Result<JudgeService, RunError> {
+        let file = folder.join(STATE_FILE);
+        let saved = read_state(&file)?;
+        let now_ns = unix_now_ns();
+        let judge = StationJudge::new(station, settings, &units, saved, now_ns);
+        end_orphans(&store, &judge, now_ns)?;
+        let (status, stop) = (Latest::new(judge.status()), Stop::default());
+        let (orders, given) = channel();
+        let judging = Judging {
+            reports: hub.subscribe("judge", REPORTS),
+            judge,
+            store,
+            alerts,
+            file,
+            pending: VecDeque::new(),
+            lost: 0,
+            looked_ns: now_ns,
+            save_after: 0,
+            error: None,
+            status: status.clone(),
+        };
+        let asked = stop.clone();
+        let thread = std::thread::Builder::new().name("sonde-judge".into());
+        let thread = thread.spawn(move || judging.run(&given, &asked));
+        let thread = thread.context("cannot start a thread; 'ulimit -u' bounds them")?;
+        Ok(JudgeService { status, stop, orders, thread })
+    }
+
+    /// Goes over to other settings and units, soon.
+    pub fn reload(&self, settings: JudgeSettings, units: BTreeSet<UnitId>) {
+        // A judge that has ended judges by none.
+        let _ = self.orders.send((settings, units));
+    }
+
+    /// Judges what has come, saves, and ends. To be called when no unit says anything more.
+    pub fn end(self) -> JudgeStatus {
+        self.stop.ask();
+        sonde_run::thread::join_logged(self.thread);
+        self.status.get()
+    }
+}
+
+fn read_state(file: &Path) -> Result<Option<JudgeState>, RunError> {
+    match fs::read(file) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(RunError::Host(anyhow::anyhow!("{} cannot be read: {e}", file.display()))),
+        Ok(text) => match serde_json::from_slice(&text) {
+            Ok(state) => Ok(Some(state)),
+            Err(e) => {
+                let aside = file.with_extension("damaged");
+                let moved = fs::rename(file, &aside);
+                tracing::error!(
+                    "{} cannot be read ({e}); it is set aside, and all is judged anew",
+                    file.display()
+                );
+                moved.with_context(|| format!("cannot rename {}", file.display()))?;
+                Ok(None)
+            }
+        },
+    }
+}
+
+/// Ends events that last in the store, and of which the judge knows nothing: they were kept, and
+/// the state that says so was not saved any more.
+fn end_orphans(store: &Store, judge: &StationJudge, now_ns: i64) -> Result<(), RunError> {
+    let known: BTreeSet<u64> = judge.open().filter_map(|trouble| trouble.event).collect();
+    for kind in [TroubleKind::Breach, TroubleKind::Unavailable, TroubleKind::Unjudged] {
+        let filter =
+            EventFilter { kind: Some(kind.name().into()), open: true, ..EventFilter::default() };
+        let range = TimeRange { from_ns: i64::MIN, to_ns: i64::MAX };
+        let query = Query::Events(EventList { range, filter, ..EventList::default() });
+        let response = store.reader().query(&query, &Limit::default());
+        let Answer::Events(rows) = response.map_err(anyhow::Error::from)?.answer else { continue };
+        for row in rows.into_iter().filter(|row| !known.contains(&row.id.0)) {
+            store.end_event(row.id, now_ns).map_err(anyhow::Error::from)?;
+        }
+    }
+    Ok(())
+}
+
+/// The thread.
+struct Judging {
+    reports: RecordReceiver<Arc<Report>>,
+    judge: StationJudge,
+    store: Arc<Store>,
+    alerts: Option<Arc<AlertService>>,
+    file: PathBuf,
+    /// What was found and is not kept yet, oldest first.
+    pending: VecDeque<JudgeFinding>,
+    /// Records that found no room, so far.
+    lost: u64,
+    /// When it last looked at them, ns since 1970 UTC.
+    looked_ns: i64,
+    /// Steady time before which it is not saved again, ns.
+    save_after: i64,
+    error: Option<String>,
+    status: Latest<JudgeStatus>,
+}
+
+impl Judging {
+    fn run(mut self, orders: &Receiver<(JudgeSettings, BTreeSet<UnitId>)>, stop: &Stop) {
+        loop {
+            let ends = stop.is_asked();
+            self.collect(if ends { Duration::ZERO } else { TURN });
+            for (settings, units) in orders.try_iter() {
+                self.judge.reload(settings, &units, unix_now_ns());
+            }
+            let now_ns = unix_now_ns();
+            let lost = self.reports.lost();
+            if lost > self.lost {
+                self.judge.lost(self.looked_ns, now_ns);
+                self.lost = lost;
+            }
+            self.looked_ns = now_ns;
+            self.judge.handle_timeout(now_ns);
+            let found = self.judge.take_findings();
+            let news = !found.is_empty();
+            self.pending.extend(found);
+            let kept = self.keep();
+            let saved = self.save(news, ends, now_ns);
+            self.report(kept.and(saved));
+            if ends {
+                return;
+            }
+        }
+    }
+
+    fn collect(&mut self, patience: Duration) {
+        let end = steady_now() + patience.as_nanos() as i64;
+        loop {
+            let left = Duration::from_nanos((end - steady_now()).max(0).unsigned_abs());
+            let Next::Record(report) = self.reports.next(left) else { return };
+            self.judge.take(&report, (steady_scale().utc_offset, unix_now_ns()));
+            if steady_now() > end && !patience.is_zero() {
+                return;
+            }
+        }
+    }
+
+    /// Gives store and alerts what was found, in order. What fails is tried again.
+    fn keep(&mut self) -> Result<(), String> {
+        while let Some(finding) = self.pending.front() {
+            let mut begun = None;
+            match finding {
+                JudgeFinding::Warning(why) => tracing::warn!("{why}"),
+                JudgeFinding::Happened { event, alert } => {
+                    if let Some(alert) = alert {
+                        self.tell(AlertInput::Alert(alert.clone()))?;
+                    }
+                    self.store.add_event(event).map_err(|e| e.to_string())?;
+                }
+                JudgeFinding::Begins(trouble) => {
+                    self.tell(AlertInput::Alert(trouble.to_alert(None)))?;
+                    if trouble.event.is_none() && trouble.kind.is_kept() {
+                        tracing::warn!("{} ({})", trouble.title, trouble.text);
+                        let id = self.store.add_event(&trouble.to_event());
+                        begun = Some((trouble.clone(), id.map_err(|e| e.to_string())?));
+                    }
+                }
+                JudgeFinding::Ends(trouble, ends_ns) => {
+                    self.tell(AlertInput::Alert(trouble.to_alert(Some(*ends_ns))))?;
+                    if let Some(id) = trouble.event {
+                        let ends_ns = (*ends_ns).max(trouble.starts_ns);
+                        let ended = self.store.end_event(EventId(id), ends_ns);
+                        ended.map_err(|e| e.to_string())?;
+                        tracing::info!("over: {}", trouble.title);
+                    }
+                }
+            }
+            self.pending.pop_front();
+            let Some((trouble, id)) = begun else { continue };
+            self.judge.kept(&trouble, id.0);
+            // It may have ended before it was kept.
+            for later in &mut self.pending {
+                match later {
+                    JudgeFinding::Ends(other, _)
+                        if other.labels == trouble.labels
+                            && other.starts_ns == trouble.starts_ns =>
+                    {
+                        other.event = Some(id.0);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn tell(&self, input: AlertInput) -> Result<(), String> {
+        match &self.alerts {
+            Some(alerts) if !alerts.give(input) => Err("alerts take nothing more".into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Saves what a restart must not forget: at once where something was found, and every while.
+    /// It takes a twentieth of the time at most.
+    fn save(&mut self, news: bool, ends: bool, now_ns: i64) -> Result<(), String> {
+        let before = steady_now();
+        let due = if news { self.save_after } else { self.save_after + SAVE_EVERY_NS };
+        if !ends && before.as_nanos() < due {
+            return Ok(());
+        }
+        // What is not kept yet is found again after a restart, or told again.
+        let state = self.judge.state(now_ns, ends);
+        let text = serde_json::to_vec(&state).map_err(|e| e.to_string())?;
+        let written = write_whole(&self.file, &text);
+        let after = steady_now();
+        self.save_after = after.as_nanos() + 20 * (after - before);
+        written.map_err(|e| format!("{}: {e}", self.file.display()))
+    }
+
+    fn report(&mut self, done: Result<(), String>) {
+        let failed = done.err();
+        match (&self.error, &failed) {
+            (None, Some(why)) => tracing::error!("what is judged is not kept: {why}"),
+            (Some(_), None) => tracing::warn!("what is judged is kept again"),
+            _ => {}
+        }
+        self.error = failed;
+        let status = JudgeStatus {
+            lost_records: self.lost,
+            error: self.error.clone(),
+            ..self.judge.status()
+        };
+        self.status.update(|old| *old = status);
+    }
+}
+
+/// Where the folder of the store keeps what a restart must not forget.
+const STATE_FILE: &str = "judge.json";
+/// Between two looks at what is due.
+const TURN: Duration = Duration::from_millis(200);
+/// Between two saved states when nothing is found.
+const SAVE_EVERY_NS: i64 = 5_000_000_000;
+/// Reports between hub and judge: two seconds of 20,000 records.
+const REPORTS: usize = 1 << 16;
