@@ -29,6 +29,7 @@ use self::subject::{Doubt, LATE_NS, MemberStream, Subject, SubjectState};
 use self::subject::{packets_warning, subject_name};
 use self::trouble::{JudgeFinding, Trouble, TroubleKind, event, evidence_of, evidence_text};
 use crate::alert::model::{Alert, AlertSeverity, LabelSet};
+use crate::alert::silence::{Mute, MuteKind};
 use crate::hub::{Report, Said};
 use crate::plan::UnitId;
 use crate::supervise::Notice;
@@ -43,6 +44,8 @@ pub struct StationJudge {
     open: BTreeMap<LabelSet, Trouble>,
     /// What ended lately, and when that was found: it is told again after a restart.
     ended: VecDeque<EndedTrouble>,
+    /// The last maintenance that alerts know of, by its name.
+    announced: BTreeMap<String, i64>,
     findings: Vec<JudgeFinding>,
 }
 
@@ -111,6 +114,7 @@ impl StationJudge {
             subjects: BTreeMap::new(),
             open: BTreeMap::new(),
             ended: VecDeque::new(),
+            announced: BTreeMap::new(),
             findings: Vec::new(),
         };
         let since = saved.as_ref().map(|saved| (saved.at_ns.min(now_ns), saved.ended_in_order));
@@ -194,6 +198,8 @@ impl StationJudge {
     /// same go on; a trouble whose objective or unit is gone has ended.
     pub fn reload(&mut self, settings: JudgeSettings, units: &BTreeSet<UnitId>, now_ns: i64) {
         self.settings = settings;
+        // What alerts were told of a window that is another one now, is told again.
+        self.announced.clear();
         let gone = |labels: &LabelSet| {
             labels.get("unit").is_some_and(|unit| !units.contains(&UnitId::new(unit)))
         };
@@ -255,6 +261,7 @@ impl StationJudge {
 
     /// It is `now_ns`: what did not come by now is missing.
     pub fn handle_timeout(&mut self, now_ns: i64) {
+        self.announce(now_ns);
         let mut concluded = Vec::new();
         for (labels, subject) in &mut self.subjects {
             let Some(unit) = self.units.get_mut(&unit_of(labels)) else { continue };
@@ -289,7 +296,7 @@ impl StationJudge {
         self.open.values()
     }
 
-    /// The months that are filling, as they look now.
+    /// The months that are filling, as they look now. Later intervals change them.
     pub fn months_so_far(&self) -> Vec<ObjectiveMonth> {
         let judges = self.subjects.values().flat_map(Subject::judges);
         judges.filter_map(|judge| judge.month_so_far()).collect()
@@ -316,6 +323,29 @@ impl StationJudge {
             open: self.open.values().cloned().collect(),
             refused: self.subjects.values().map(|s| s.refused).sum(),
             ..JudgeStatus::default()
+        }
+    }
+
+    /// While announced work is done, nobody is told of those that it is about. By the sliding rule
+    /// time becomes unavailable in it, too.
+    fn announce(&mut self, now_ns: i64) {
+        for maintenance in &self.settings.maintenance {
+            let window = &maintenance.window;
+            let Some(now) = window.when.last_before(now_ns).filter(|r| r.contains(now_ns)) else {
+                continue;
+            };
+            if self.announced.insert(window.name.clone(), now.start_ns) == Some(now.start_ns) {
+                continue;
+            }
+            self.findings.push(JudgeFinding::Muted(Mute {
+                id: format!("maintenance.{}", window.name),
+                kind: MuteKind::Maintenance,
+                labels: maintenance.labels.clone(),
+                starts_ns: now.start_ns,
+                ends_ns: now.end_ns,
+                author: self.station.clone(),
+                comment: "announced in the configuration".into(),
+            }));
         }
     }
 

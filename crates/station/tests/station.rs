@@ -1,10 +1,13 @@
 //! Two stations on real packets: one answers, one measures.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use serde_json::Value;
 use sonde_lab::{Host, LinkOptions, Topology};
 use sonde_run::probe::{Collected, Event};
 use sonde_run::running::{Invocation, Next, RecordReceiver, Stop};
@@ -17,7 +20,7 @@ use sonde_station::runner::{self, Station};
 use sonde_station::supervise::{Notice, UnitState};
 use sonde_store::query::EventList;
 use sonde_store::query::{Overview, TimeRange};
-use sonde_store::{Answer, EmbeddedReader, Limit, Query, Reader as _};
+use sonde_store::{Answer, EmbeddedReader, Limit, Query, Reader as _, StoredEvent};
 
 const ANSWERS: &str = r#"
 [reflect.main]
@@ -48,7 +51,7 @@ fn a_station_runs_reloads_and_restarts_units_and_leaves_nothing() {
         return;
     }
     let net = Topology::pair("station", &LinkOptions::default()).unwrap();
-    let folder = Folder::new();
+    let folder = Folder::new("runs");
     let (answering, answers) = begin(&net.reflector, ANSWERS, &folder.0.join("answers"));
     wait_for(&answers, |report| matches!(report.said, Said::Reflector(_)));
     let (station, records) = begin(&net.probe, MEASURES, &folder.0.join("store"));
@@ -99,6 +102,149 @@ fn a_station_runs_reloads_and_restarts_units_and_leaves_nothing() {
     assert_eq!(threads().into_iter().filter(mine).collect::<Vec<_>>(), Vec::<String>::new());
 }
 
+const JUDGES: &str = r#"
+[probe.core]
+stream = { interval = "20ms" }
+# A machine that is busy with other tests sends late, and would doubt itself.
+run = { record_interval = "200ms", timeout = "500ms", late_limit = "1s" }
+[[probe.core.target]]
+host = "10.1.0.2"
+name = "muc"
+
+[objective.loss]
+match = { target = "m*" }
+metric = "loss_ratio"
+limit = "20%"
+window = "1s"
+least_samples = 20
+
+[objective.up]
+metric = "availability"
+target_percent = 99.9
+rule = { interval = "200ms", loss = "50%", window = 5 }
+severity = "critical"
+"#;
+
+#[test]
+fn a_stopped_reflector_is_an_event_and_told_until_it_is_back() {
+    if sonde_lab::skip("a_stopped_reflector_is_an_event_and_told_until_it_is_back") {
+        return;
+    }
+    let net = Topology::pair("judged", &LinkOptions::default()).unwrap();
+    let folder = Folder::new("judged");
+    let path = |name: &str| folder.0.join(name);
+    let reflector = "[reflect.main]";
+    let (answering, answers) = begin(&net.reflector, reflector, &path("answers"));
+    wait_for(&answers, |report| matches!(report.said, Said::Reflector(_)));
+    let listener = net.probe.inside(|| TcpListener::bind("127.0.0.1:0")).unwrap().unwrap();
+    let to = listener.local_addr().unwrap();
+    let mut told = Told { comes: receive(listener), came: Vec::new() };
+    let text = format!(
+        "{JUDGES}\n[alert]\nto = ['ops']\nfolder = '{}'\nwait = 0\ninterval = '10ms'\n\
+         [alert.receiver.ops.webhook]\nurl = 'http://{to}/hook'",
+        path("alerts").display()
+    );
+    let (station, records) = begin(&net.probe, &text, &path("store"));
+    let mut seen = Seen::default();
+    seen.read(&records, |seen| seen.received(0) > 100);
+    assert_eq!(station.judge().judged, 2);
+
+    answering.stop_and_join(&mut Seen::default(), &answers);
+    let firing = ["ObjectiveBreached", "Unavailable"].map(|name| told.wait(name, "firing"));
+    for alert in &firing {
+        assert_eq!(alert["labels"]["target"], "muc");
+        assert!(alert["annotations"]["evidence"].as_str().is_some_and(|e| !e.is_empty()));
+    }
+    assert_eq!(firing[1]["labels"]["severity"], "critical");
+    let open = lasting(&path("store"));
+    let kinds: BTreeSet<&str> = open.iter().map(|event| event.kind.as_str()).collect();
+    assert_eq!(kinds, BTreeSet::from(["breach", "unavailable"]));
+    let breach = open.iter().find(|event| event.kind == "breach").unwrap();
+    assert_eq!(breach.evidence["labels"]["objective"], "loss");
+    assert!(breach.evidence["window"]["low"].as_f64().is_some_and(|loss| loss > 0.2), "{breach:?}");
+    assert!(breach.evidence["window"]["samples"].as_u64().is_some_and(|n| n >= 20), "{breach:?}");
+
+    let (answering, answers) = begin(&net.reflector, reflector, &path("answers"));
+    for name in ["ObjectiveBreached", "Unavailable"] {
+        let alert = told.wait(name, "resolved");
+        let duration = alert["annotations"]["duration"].as_str();
+        assert!(duration.is_some_and(|duration| !duration.is_empty()), "{alert}");
+        assert!(alert["endsAt"].as_str() > alert["startsAt"].as_str(), "{alert}");
+    }
+    station.stop_and_join(&mut seen, &records);
+    answering.stop_and_join(&mut Seen::default(), &answers);
+    assert_eq!(lasting(&path("store")), []);
+    let kinds: Vec<String> = events(&path("store")).into_iter().map(|event| event.kind).collect();
+    for kind in
+        ["station_started", "breach", "recovery", "unavailable", "available", "located_loss"]
+    {
+        assert!(kinds.iter().any(|other| other == kind), "no {kind} in {kinds:?}");
+    }
+}
+
+/// What a webhook on this listener is told: the alerts, one by one.
+fn receive(listener: TcpListener) -> mpsc::Receiver<Value> {
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut reader = BufReader::new(stream.try_clone().unwrap());
+            let (mut line, mut length) = (String::new(), 0);
+            while reader.read_line(&mut line).unwrap() > 2 {
+                let header = line.to_ascii_lowercase();
+                if let Some(value) = header.strip_prefix("content-length:") {
+                    length = value.trim().parse().unwrap();
+                }
+                line.clear();
+            }
+            let mut text = vec![0; length];
+            reader.read_exact(&mut text).unwrap();
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
+            let body: Value = serde_json::from_slice(&text).unwrap();
+            for alert in body["alerts"].as_array().unwrap() {
+                if tell.send(alert.clone()).is_err() {
+                    return;
+                }
+            }
+        }
+    });
+    told
+}
+
+/// What a receiver was told, in whatever order.
+struct Told {
+    comes: mpsc::Receiver<Value>,
+    came: Vec<Value>,
+}
+
+impl Told {
+    fn wait(&mut self, name: &str, status: &str) -> Value {
+        let is = |alert: &Value| alert["labels"]["alertname"] == name && alert["status"] == status;
+        loop {
+            if let Some(alert) = self.came.iter().find(|alert| is(alert)) {
+                return alert.clone();
+            }
+            let next = self.comes.recv_timeout(Duration::from_secs(60));
+            let next = next.unwrap_or_else(|_| panic!("no {status} {name}: {:?}", self.came));
+            self.came.push(next);
+        }
+    }
+}
+
+fn events(folder: &Path) -> Vec<StoredEvent> {
+    let reader = EmbeddedReader::open(folder, None).unwrap();
+    let range = TimeRange { from_ns: 0, to_ns: i64::MAX / 2 };
+    let query = Query::Events(EventList { range, ..EventList::default() });
+    let Answer::Events(rows) = reader.query(&query, &Limit::default()).unwrap().answer else {
+        panic!("another answer")
+    };
+    rows.into_iter().map(|row| row.event).collect()
+}
+
+fn lasting(folder: &Path) -> Vec<StoredEvent> {
+    events(folder).into_iter().filter(|event| event.end_ns.is_none()).collect()
+}
+
 /// The store has all that was measured, by target, and the gap.
 fn kept(folder: &Path, run: &Collected) {
     let reader = EmbeddedReader::open(folder, None).unwrap();
@@ -112,20 +258,18 @@ fn kept(folder: &Path, run: &Collected) {
     let stream = |stream: usize| run.totals()[stream].counters.received;
     let of = |target: &str, n| (vec![target.to_owned(), "BE".to_owned()], n);
     assert_eq!(rows, BTreeMap::from([of("10.1.0.2", stream(0)), of("10.2.0.1", stream(1))]));
-    let Answer::Events(events) = ask(Query::Events(EventList { range, ..EventList::default() }))
-    else {
-        panic!("another answer")
-    };
-    let kinds: Vec<&str> = events.iter().map(|row| row.event.kind.as_str()).collect();
-    assert!(kinds.contains(&"gap") && kinds.contains(&"unit_failed"), "{kinds:?}");
+    let kinds: Vec<String> = events(folder).into_iter().map(|event| event.kind).collect();
+    let has = |kind: &str| kinds.iter().any(|other| other == kind);
+    assert!(has("gap") && has("unit_failed"), "{kinds:?}");
 }
 
 /// A folder of its own, removed at the end.
 struct Folder(PathBuf);
 
 impl Folder {
-    fn new() -> Folder {
-        let path = std::env::temp_dir().join(format!("sonde-station-{}", std::process::id()));
+    fn new(name: &str) -> Folder {
+        let name = format!("sonde-station-{name}-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&path).unwrap();
         Folder(path)
     }

@@ -165,6 +165,9 @@ impl Judging {
             let found = self.judge.take_findings();
             let news = !found.is_empty();
             self.pending.extend(found);
+            // A store that takes nothing for hours: what is oldest is given up.
+            let over = self.pending.len().saturating_sub(PENDING);
+            self.pending.drain(..over);
             let kept = self.keep();
             let saved = self.save(news, ends, now_ns);
             self.report(kept.and(saved));
@@ -192,6 +195,7 @@ impl Judging {
             let mut begun = None;
             match finding {
                 JudgeFinding::Warning(why) => tracing::warn!("{why}"),
+                JudgeFinding::Muted(mute) => self.tell(AlertInput::Mute(mute.clone()))?,
                 JudgeFinding::Happened { event, alert } => {
                     if let Some(alert) = alert {
                         self.tell(AlertInput::Alert(alert.clone()))?;
@@ -282,5 +286,7 @@ const STATE_FILE: &str = "judge.json";
 const TURN: Duration = Duration::from_millis(200);
 /// Between two saved states when nothing is found.
 const SAVE_EVERY_NS: i64 = 5_000_000_000;
+/// Findings that wait for a store that takes none, at most.
+const PENDING: usize = 100_000;
 /// Reports between hub and judge: two seconds of 20,000 records.
 const REPORTS: usize = 1 << 16;

@@ -9,6 +9,7 @@ use sonde_results::units::{format_count, format_duration, format_ns};
 use sonde_store::{EventSeverity, StoredEvent};
 
 use crate::alert::model::{Alert, AlertSeverity, LabelSet, severity_of};
+use crate::alert::silence::Mute;
 
 /// Something that is wrong, from its begin on. Two of the same labels are the same.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -57,6 +58,8 @@ pub enum JudgeFinding {
         /// For people who are told of it.
         alert: Option<Alert>,
     },
+    /// Announced work has begun: nobody is told of those that it is about.
+    Muted(Mute),
     /// For the log.
     Warning(String),
 }
