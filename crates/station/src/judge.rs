@@ -20,7 +20,7 @@ use sonde_results::sla::{
     AvailabilityLabel, LossDirection, ObjectiveMonth, SlaEvent, SlaEventKind, UndecidedReason,
 };
 use sonde_results::units::{format_count, format_dscp, format_elapsed, format_share};
-use sonde_results::{Interval, StreamInfo};
+use sonde_results::{Caveat, Interval, StreamInfo};
 use sonde_run::probe::{About, Event};
 
 use self::located::LocatedLoss;
@@ -46,6 +46,8 @@ pub struct StationJudge {
     ended: VecDeque<EndedTrouble>,
     /// The last maintenance that alerts know of, by its name.
     announced: BTreeMap<String, i64>,
+    /// When the last doubtful record of a unit ended of which people know, ns since 1970 UTC.
+    doubted_until: BTreeMap<UnitId, i64>,
     findings: Vec<JudgeFinding>,
 }
 
@@ -115,6 +117,7 @@ impl StationJudge {
             open: BTreeMap::new(),
             ended: VecDeque::new(),
             announced: BTreeMap::new(),
+            doubted_until: BTreeMap::new(),
             findings: Vec::new(),
         };
         let since = saved.as_ref().map(|saved| (saved.at_ns.min(now_ns), saved.ended_in_order));
@@ -145,7 +148,9 @@ impl StationJudge {
             }
             match trouble.kind {
                 // The unit starts anew, and is told of if it fails again.
-                TroubleKind::UnitFailed => self.ends(trouble, now_ns, now_ns),
+                TroubleKind::UnitFailed | TroubleKind::StationDoubt => {
+                    self.ends(trouble, now_ns, now_ns)
+                }
                 _ => {
                     self.findings.push(JudgeFinding::Begins(trouble.clone()));
                     self.open.insert(trouble.labels.clone(), trouble);
@@ -216,7 +221,7 @@ impl StationJudge {
                 TroubleKind::Unavailable => {
                     judge.label().is_some_and(|label| label != AvailabilityLabel::Available)
                 }
-                TroubleKind::UnitFailed => true,
+                TroubleKind::StationDoubt | TroubleKind::UnitFailed => true,
             };
             let lasts = subject.is_some_and(|s| {
                 s.judges().any(|j| Some(&j.objective().name) == objective && says(j))
@@ -271,6 +276,7 @@ impl StationJudge {
             concluded.push((labels.clone(), out));
         }
         concluded.into_iter().for_each(|(labels, out)| self.conclude(&labels, out));
+        self.doubt_itself();
         let over = self.subjects.iter().filter(|(_, subject)| subject.is_over(now_ns));
         let over: Vec<LabelSet> = over.map(|(labels, _)| labels.clone()).collect();
         over.iter().for_each(|labels| self.retire(labels, now_ns));
@@ -483,6 +489,44 @@ impl StationJudge {
         };
         let over: Vec<Trouble> = self.open.values().filter(of_it).cloned().collect();
         over.into_iter().for_each(|trouble| self.ends(trouble, now_ns, now_ns));
+    }
+
+    /// Where the station doubts itself for long, people learn that nothing is judged.
+    fn doubt_itself(&mut self) {
+        let mut longest: BTreeMap<UnitId, (TimeRange, String)> = BTreeMap::new();
+        for (labels, subject) in &self.subjects {
+            let Some((range, name)) = &subject.doubtful else { continue };
+            let longer = |known: &(TimeRange, String)| known.0.length_ns() < range.length_ns();
+            let unit = unit_of(labels);
+            if longest.get(&unit).is_none_or(longer) {
+                longest.insert(unit, (*range, name.clone()));
+            }
+        }
+        let open = self.open.values().filter(|t| t.kind == TroubleKind::StationDoubt);
+        let over = open.filter(|t| !longest.contains_key(&unit_of(&t.labels)));
+        for trouble in over.cloned().collect::<Vec<_>>() {
+            let end_ns = self.doubted_until.remove(&unit_of(&trouble.labels));
+            let end_ns = end_ns.unwrap_or(trouble.starts_ns);
+            self.ends(trouble, end_ns, end_ns);
+        }
+        for (unit, (range, name)) in longest {
+            if range.length_ns() < DOUBT_TOLD_NS {
+                continue;
+            }
+            self.doubted_until.insert(unit.clone(), range.end_ns);
+            let labels = [("station", self.station.as_str()), ("unit", unit.as_str())];
+            let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned()));
+            let title = format!("{unit}: nothing is judged, because the station doubts itself");
+            let caveat: Option<Caveat> = serde_json::from_value(json!(name)).ok();
+            let text = match caveat {
+                Some(caveat) => format!("{}; {}", caveat.text(), caveat.advice()),
+                None => format!("{}: see docs/sla.md", name.replace('_', " ")),
+            };
+            let severity = AlertSeverity::Warning;
+            let figures = json!({"doubt": name});
+            let kind = TroubleKind::StationDoubt;
+            self.begins(kind, labels.into(), severity, range.start_ns, title, text, figures);
+        }
     }
 
     /// What follows from what the judges of a subject found.
@@ -771,6 +815,8 @@ fn located_events(subject: &Subject, loss: &LocatedLoss) -> Vec<JudgeFinding> {
 const VERSION: u32 = 1;
 /// Ends are told again after a restart within this time: an alert is saved a second later.
 const TOLD_AGAIN_NS: i64 = 60 * 1_000_000_000;
+/// After so long a doubt people are told.
+const DOUBT_TOLD_NS: i64 = 300 * 1_000_000_000;
 /// Times of doubt that are remembered of a unit.
 const DOUBTS: usize = 4_096;
 /// Streams that an event names.

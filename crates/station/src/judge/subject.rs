@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use sonde_meter::sla::{
     Judge, JudgeInput, JudgeOutput, MaintenanceWindow, Objective, SideSettler, TimeRange, own_doubt,
 };
-use sonde_results::sla::{Exclusion, MeasuredDirection};
+use sonde_results::sla::{Exclusion, ExclusionKind, MeasuredDirection};
 use sonde_results::{Counters, Interval, StreamInfo};
 
 use super::located::Located;
@@ -25,6 +25,9 @@ pub(super) struct Subject {
     lanes: [Lane; 2],
     maintenance: Vec<MaintenanceWindow>,
     pub located: Located,
+    /// Since when every record is left out because the station doubts itself, and when the last of
+    /// them ended, ns since 1970 UTC; why.
+    pub doubtful: Option<(TimeRange, String)>,
     /// Times that came too late to be judged, or twice.
     pub refused: u64,
 }
@@ -98,6 +101,7 @@ impl Subject {
             lanes: [lane(false), lane(true)],
             maintenance: Vec::new(),
             located: Located::default(),
+            doubtful: None,
             refused: 0,
         };
         subject.judge_by(settings);
@@ -168,12 +172,13 @@ impl Subject {
         doubts: &[Doubt],
         out: &mut JudgeOutput,
     ) {
-        let Subject { lanes, members, maintenance, located, refused, .. } = self;
+        let Subject { lanes, members, maintenance, located, refused, doubtful, .. } = self;
         let around = Around { members, maintenance, doubts };
         let [both, one_way] = lanes;
         for slot in both.collect(member, record.clone(), &around, refused) {
             let range = (slot.sum.start_ns, slot.sum.end_ns);
             located.observe(range, &slot.parts);
+            note_doubt(doubtful, &slot.sum, &around);
             both.judge(&slot.sum, &around, refused, out);
         }
         if one_way.judges.is_empty() {
@@ -332,10 +337,7 @@ impl Lane {
         self.resumes = false;
         self.record_ns = range.length_ns();
         self.next_ns = Some(self.next_ns.map_or(range.end_ns, |next| next.max(range.end_ns)));
-        let exclusion = around.exclusion(range).or_else(|| {
-            let name = |caveat| serde_json::to_value(caveat).ok()?.as_str().map(str::to_owned);
-            own_doubt(record).and_then(name).map(Exclusion::doubt)
-        });
+        let exclusion = around.exclusion_of(record);
         let input = JudgeInput::record(record);
         let input = exclusion.as_ref().map_or(input, |exclusion| input.excluded(exclusion));
         let mut late = false;
@@ -374,6 +376,15 @@ impl Around<'_> {
         })
     }
 
+    /// The same of a record, which may itself say more of this host than of the network.
+    fn exclusion_of(&self, record: &Interval) -> Option<Exclusion> {
+        let range = TimeRange { start_ns: record.start_ns, end_ns: record.end_ns };
+        self.exclusion(range).or_else(|| {
+            let name = |caveat| serde_json::to_value(caveat).ok()?.as_str().map(str::to_owned);
+            own_doubt(record).and_then(name).map(Exclusion::doubt)
+        })
+    }
+
     /// Instants inside `range` at which maintenance or a doubt begins or ends.
     fn borders(&self, range: TimeRange) -> Vec<i64> {
         let mut all: Vec<i64> =
@@ -390,6 +401,16 @@ impl Around<'_> {
         }
         all.retain(|at| range.start_ns < *at && *at < range.end_ns);
         all
+    }
+}
+
+fn note_doubt(doubtful: &mut Option<(TimeRange, String)>, record: &Interval, around: &Around<'_>) {
+    let range = TimeRange { start_ns: record.start_ns, end_ns: record.end_ns };
+    let exclusion = around.exclusion_of(record);
+    match (exclusion.filter(|e| e.kind == ExclusionKind::StationDoubt), doubtful) {
+        (None, doubtful) => *doubtful = None,
+        (Some(_), Some((whole, _))) => whole.end_ns = range.end_ns.max(whole.end_ns),
+        (Some(exclusion), doubtful) => *doubtful = Some((range, exclusion.name)),
     }
 }
 

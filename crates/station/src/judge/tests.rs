@@ -319,6 +319,13 @@ fn no_breach_is_concluded_from_time_in_which_the_station_doubts_itself() {
         sim.seconds(30, 0);
         assert_eq!(sim.troubles(), [], "{name}");
         assert_eq!(sim.excluded(), [(ExclusionKind::StationDoubt, name.to_owned(), 60)]);
+        // After five minutes it is said that nothing is judged.
+        (0..300).for_each(|_| fault(&mut sim));
+        sim.seconds(30, 0);
+        let doubts: Vec<_> = sim.troubles().iter().map(|t| (t.0, t.1, t.2)).collect();
+        let doubt = |end| ("station_doubt", 120, end);
+        assert_eq!(doubts, [doubt(None), doubt(Some(420))], "{name}");
+        sim.found.clear();
         // The same losses without a doubt are both.
         sim.seconds(60, 20);
         assert_eq!(sim.troubles().len(), 2, "{name}");
@@ -389,7 +396,10 @@ fn an_outage_over_the_month_s_border_counts_in_both_months() {
     sim.seconds(8, 20);
     sim.seconds(30, 0);
     let s = 172_800;
-    assert_eq!(sim.troubles(), [("unavailable", s - 7, None), ("unavailable", s - 7, Some(s + 8))]);
+    // November has 60 known seconds, and 53 are below the target.
+    let november = ("breach", s - 30 * 86_400, None);
+    let outage = |end| ("unavailable", s - 7, end);
+    assert_eq!(sim.troubles(), [outage(None), november, outage(Some(s + 8))]);
     let months = sim.happened("sla_month");
     let [november] = months.as_slice() else { panic!("{months:?}") };
     let figures = &november.evidence["month"]["availability"];

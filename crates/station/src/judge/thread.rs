@@ -113,7 +113,7 @@ fn read_state(file: &Path) -> Result<Option<JudgeState>, RunError> {
 /// the state that says so was not saved any more.
 fn end_orphans(store: &Store, judge: &StationJudge, now_ns: i64) -> Result<(), RunError> {
     let known: BTreeSet<u64> = judge.open().filter_map(|trouble| trouble.event).collect();
-    for kind in [TroubleKind::Breach, TroubleKind::Unavailable, TroubleKind::Unjudged] {
+    for kind in TroubleKind::KEPT {
         let filter =
             EventFilter { kind: Some(kind.name().into()), open: true, ..EventFilter::default() };
         let range = TimeRange { from_ns: i64::MIN, to_ns: i64::MAX };

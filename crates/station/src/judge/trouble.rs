@@ -40,6 +40,8 @@ pub enum TroubleKind {
     Unavailable,
     /// The data decide nothing of an objective.
     Unjudged,
+    /// All that a unit measures is left out, because the station doubts itself.
+    StationDoubt,
     /// A unit failed, is refused or is stuck. Its events are those of the supervisor's notices.
     UnitFailed,
 }
@@ -65,12 +67,21 @@ pub enum JudgeFinding {
 }
 
 impl TroubleKind {
+    /// Those whose events the judge keeps.
+    pub const KEPT: [TroubleKind; 4] = [
+        TroubleKind::Breach,
+        TroubleKind::Unavailable,
+        TroubleKind::Unjudged,
+        TroubleKind::StationDoubt,
+    ];
+
     /// As events are called.
     pub fn name(self) -> &'static str {
         match self {
             TroubleKind::Breach => "breach",
             TroubleKind::Unavailable => "unavailable",
             TroubleKind::Unjudged => "unjudged",
+            TroubleKind::StationDoubt => "station_doubt",
             TroubleKind::UnitFailed => "unit_failed",
         }
     }
@@ -81,13 +92,14 @@ impl TroubleKind {
             TroubleKind::Breach => "ObjectiveBreached",
             TroubleKind::Unavailable => "Unavailable",
             TroubleKind::Unjudged => "ObjectiveNotJudged",
+            TroubleKind::StationDoubt => "StationDoubtsItself",
             TroubleKind::UnitFailed => "UnitFailed",
         }
     }
 
     /// Whether the judge keeps events of it.
     pub fn is_kept(self) -> bool {
-        self != TroubleKind::UnitFailed
+        TroubleKind::KEPT.contains(&self)
     }
 }
 
