@@ -55,7 +55,7 @@ pub enum Question {
         #[arg(long, value_name = "LABEL=VALUE", value_parser = label)]
         only: Vec<(String, String)>,
     },
-    /// What happened: gaps, units that failed and recovered
+    /// What happened: breaches, outages, losses located, gaps, units that failed and recovered
     Events {
         /// Of so much time until now
         #[arg(long, value_name = "TIME", default_value = "24h", value_parser = parse_positive_duration)]
@@ -203,6 +203,10 @@ fn event(row: &EventRow) {
         Some(_) => String::new(),
     };
     outln!("{begin}{lasted}: {} ({})", event.title, event.severity.name());
+    let text = event.evidence.get("text").and_then(serde_json::Value::as_str).unwrap_or_default();
+    if !text.is_empty() {
+        outln!("    {text}");
+    }
 }
 
 fn label(text: &str) -> Result<(String, String), String> {

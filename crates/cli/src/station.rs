@@ -148,11 +148,16 @@ pub fn check_config(args: &CheckConfigArgs) -> Result<Exit, Failure> {
     match Config::load(&args.config) {
         Ok(config) => {
             let units: Vec<&str> = config.plan.iter().map(|(id, _)| id.as_str()).collect();
-            match args.json {
-                true => outln!("{:#}", json!({"units": units, "errors": []})),
-                false => {
-                    outln!("{} can be run, units: {}", args.config.display(), units.join(", "))
-                }
+            let objectives = config.judge.objectives.iter().map(|judged| &judged.objective);
+            let objectives: Vec<_> =
+                objectives.map(|o| json!({"name": o.name, "text": o.to_string()})).collect();
+            if args.json {
+                outln!("{:#}", json!({"units": units, "objectives": objectives, "errors": []}));
+                return Ok(Exit::Ok);
+            }
+            outln!("{} can be run, units: {}", args.config.display(), units.join(", "));
+            for judged in &config.judge.objectives {
+                outln!("objective {}: {}", judged.objective.name, judged.objective);
             }
             Ok(Exit::Ok)
         }
@@ -181,7 +186,8 @@ const RUN_HELP: &str = "\
 Example:
   sudo sonde run sonde.toml
 A table [KIND.NAME] of the file is a unit; KIND is probe, reflect, rtt or flow, and its keys are
-those of 'sonde schema --settings KIND'. A hang-up (SIGHUP) reads the file again: what did not
+those of 'sonde schema --settings KIND'. [objective.NAME] says what is promised (docs/sla.md), and
+[alert] who is told when it is broken (docs/alerts.md). A hang-up (SIGHUP) reads the file again: what did not
 change goes on without losing a probe or a flow, and a file with errors changes nothing. A unit that
 fails is started again. docs/station.md has more.
 Exit codes: 0 ended in order, 2 usage or configuration, 3 cannot run, or a unit did not end.";

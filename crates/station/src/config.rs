@@ -25,6 +25,7 @@ use sonde_run::error::{FileLine, SettingsError};
 use sonde_run::toml_file::TomlText;
 use sonde_run::{flow, probe, reflect, rtt};
 
+use crate::alert::route::LabelPatterns;
 use crate::alert::settings::AlertSettings;
 use crate::judge::settings::{
     JudgeSettings, JudgedMaintenance, JudgedObjective, MaintenanceSettings, ObjectiveSettings,
@@ -130,6 +131,7 @@ impl Config {
         let mut merged = Merged::default();
         files.iter().for_each(|file| merged.add(file));
         let plan = Plan::of(merged.units.iter().map(|(id, unit)| (id.clone(), unit.0.clone())));
+        merged.check_units_of_objectives();
         for error in conflicts(&plan) {
             let second = &merged.units[&error.second];
             let message = SettingsError::of(error.second.as_str(), error.to_string());
@@ -233,6 +235,33 @@ impl Merged {
                 let kept = self.maintenance.insert(name.clone(), (found, at.clone()));
                 self.once("maintenance", name, kept.map(|(_, first)| first), &at);
             }
+        }
+    }
+
+    /// Refuses an objective that no probe can ever be judged by: mostly a name is misspelt.
+    fn check_units_of_objectives(&mut self) {
+        let probes = self.units.iter().filter(|(_, (i, _))| matches!(i, Instrument::Probe(_)));
+        let probes: Vec<&str> = probes.map(|(id, _)| id.as_str()).collect();
+        for (name, (judged, at)) in &self.objectives {
+            let pattern = judged.iter().find_map(|o| o.labels.0.get("unit").cloned());
+            let labels =
+                LabelPatterns(pattern.iter().map(|p| ("unit".into(), p.clone())).collect());
+            let fits = |unit: &&str| labels.matches(&[("unit".into(), (*unit).into())].into());
+            if probes.iter().any(fits) {
+                continue;
+            }
+            let id = format!("objective.{name}");
+            let error = match pattern {
+                _ if probes.is_empty() => {
+                    SettingsError::new(&id, "no probe is there to be judged; write [probe.NAME]")
+                }
+                pattern => {
+                    let pattern = pattern.unwrap_or_default();
+                    let why = format!("no probe fits '{pattern}'; there are {}", probes.join(", "));
+                    SettingsError::new("match.unit", why).within(&id).inside(&id)
+                }
+            };
+            self.errors.push(error.at(Some(at)));
         }
     }
 

@@ -103,12 +103,13 @@ pub fn start(
     let station =
         config.station.name.clone().unwrap_or_else(|| sonde_sys::host::HostFacts::read().name);
     let keeper = Keeper::start(&config.store.path, &station, &hub)?;
-    let alerts = config.alert.as_ref().map(|settings| Alerts::start(settings, &station));
-    let alerts = alerts.transpose()?;
-    let (store, units) = (keeper.store.clone(), unit_ids(&config.plan));
-    let service = alerts.as_ref().map(|alerts| alerts.service.clone());
-    let folder = &config.store.path;
-    let judge = JudgeService::start(&station, folder, config.judge, units, store, service, &hub)?;
+    let (alerts, judge) = match start_judging(&station, &config, &keeper, &hub) {
+        Ok(both) => both,
+        Err(error) => {
+            keeper.end();
+            return Err(error);
+        }
+    };
     let (orders, given) = channel();
     let (inbox, happens) = channel();
     let states = Latest::new(BTreeMap::new());
@@ -126,6 +127,27 @@ pub fn start(
     let thread = spawn("sonde-station".into(), work)?;
     let (name, store) = (station, config.store);
     Ok(Station { hub, states, orders, thread, kept, keeper, store, judge, alerts, name })
+}
+
+/// Alerts first: the judge tells them what lasts.
+fn start_judging(
+    station: &str,
+    config: &Config,
+    keeper: &Keeper,
+    hub: &Hub,
+) -> Result<(Option<Alerts>, JudgeService), RunError> {
+    let alerts = config.alert.as_ref().map(|settings| Alerts::start(settings, station));
+    let alerts = alerts.transpose()?;
+    let service = alerts.as_ref().map(|alerts| alerts.service.clone());
+    let (store, units) = (keeper.store.clone(), unit_ids(&config.plan));
+    let (folder, settings) = (&config.store.path, config.judge.clone());
+    match JudgeService::start(station, folder, settings, units, store, service, hub) {
+        Ok(judge) => Ok((alerts, judge)),
+        Err(error) => {
+            alerts.into_iter().for_each(Alerts::end);
+            Err(error)
+        }
+    }
 }
 
 fn unit_ids(plan: &Plan<Instrument>) -> BTreeSet<UnitId> {

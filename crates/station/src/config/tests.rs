@@ -127,6 +127,17 @@ fn what_is_wrong_is_named_with_file_line_and_key() {
             "objective.a b",
         ),
         (
+            "[objective.a]\nmetric = 'loss_ratio'\nlimit = 0",
+            "s.toml line 1: objective.a: no probe is there to be judged; write [probe.NAME]",
+            "objective.a",
+        ),
+        (
+            "[probe.a]\ntarget = [{ host = 'h' }]\n[objective.a]\nmatch = { unit = 'probe.b*' }\n\
+             metric = 'loss_ratio'\nlimit = 0",
+            "s.toml line 3: objective.a: match.unit: no probe fits 'probe.b*'; there are probe.a",
+            "objective.a.match.unit",
+        ),
+        (
             "[maintenance.night]\nday = 'sunday'\nstart = '25:00'\nlength = '1h'",
             "s.toml line 3: maintenance.night: start: '25:00' is no time of day; write it as 02:00",
             "maintenance.night.start",
@@ -173,6 +184,29 @@ impl Drop for Folder {
 }
 
 #[test]
+fn objectives_and_maintenance_stand_in_one_file_each() {
+    let text = "[probe.a]\ntarget = [{ host = 'h' }]\n\
+                [objective.loss]\nmetric = 'loss_ratio'\nlimit = '1%'\n\
+                [maintenance.night]\nday = 'sunday'\nstart = '02:00'\nlength = '2h'";
+    let config = parse(text).unwrap();
+    assert_eq!(config.judge.objectives[0].objective.name, "loss");
+    assert_eq!(config.judge.maintenance[0].window.name, "night");
+    let again = TomlText { file: "t.toml".into(), text: text[text.find("[obj").unwrap()..].into() };
+    let first = TomlText { file: "s.toml".into(), text: text.into() };
+    let files = [first, again].map(|text| ReadFile::parse(text).unwrap());
+    let errors = messages(&Config::of(&files).unwrap_err());
+    assert_eq!(
+        errors,
+        [
+            "t.toml line 1: objective.loss: it stands in s.toml line 3 already; give one of them \
+             another name",
+            "t.toml line 4: maintenance.night: it stands in s.toml line 6 already; give one of \
+             them another name"
+        ]
+    );
+}
+
+#[test]
 fn included_files_count_as_one_configuration() {
     let folder = Folder::new("include");
     let first = folder.write("s.toml", "include = ['conf.d/*.toml', 'more.toml']\n[reflect.a]");
@@ -195,6 +229,15 @@ fn included_files_count_as_one_configuration() {
         error.contains("s.toml line 1: ") && error.contains("more.toml: cannot be read"),
         "{error}"
     );
+}
+
+#[test]
+fn the_objectives_of_the_documentation_can_be_judged() {
+    let page = include_str!("../../../../docs/sla.md");
+    let block = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let config = parse(&format!("[probe.core]\ntarget = [{{ host = 'h' }}]\n{block}"));
+    let config = config.unwrap_or_else(|errors| panic!("{:?}", messages(&errors)));
+    assert_eq!((config.judge.objectives.len(), config.judge.maintenance.len()), (5, 1));
 }
 
 #[test]
