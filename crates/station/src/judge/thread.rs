@@ -290,3 +290,6 @@ const SAVE_EVERY_NS: i64 = 5_000_000_000;
 const PENDING: usize = 100_000;
 /// Reports between hub and judge: two seconds of 20,000 records.
 const REPORTS: usize = 1 << 16;
+
+#[cfg(test)]
+mod tests;

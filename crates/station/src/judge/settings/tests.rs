@@ -1,5 +1,7 @@
 //! Objectives and maintenance as they are written.
 
+use sonde_results::civil_time;
+
 use super::*;
 
 fn objective(text: &str) -> Result<Vec<JudgedObjective>, Vec<String>> {

@@ -1,0 +1,291 @@
+//! What follows from what the judges of a subject found.
+
+use serde_json::{Value, json};
+use sonde_meter::sla::{JudgeOutput, Objective};
+use sonde_results::sla::{
+    AvailabilityLabel, LossDirection, ObjectiveMonth, SlaEvent, SlaEventKind, UndecidedReason,
+};
+use sonde_results::units::{format_count, format_duration, format_elapsed, format_share};
+
+use super::located::LocatedLoss;
+use super::subject::{Subject, subject_name};
+use super::trouble::{JudgeFinding, Trouble, TroubleKind, event, evidence_of, evidence_text};
+use super::{EndedTrouble, StationJudge, subject_labels};
+use crate::alert::model::{AlertSeverity, LabelSet};
+
+impl StationJudge {
+    /// What follows from what the judges of a subject found.
+    pub(super) fn conclude(&mut self, labels: &LabelSet, out: JudgeOutput) {
+        for event in out.events {
+            self.sla_event(labels, &event);
+        }
+        for month in out.months {
+            self.month(labels, &month);
+        }
+        let Some(subject) = self.subjects.get_mut(labels) else { return };
+        for loss in subject.located.told() {
+            let happened = located_events(&self.subjects[labels], &loss);
+            self.findings.extend(happened);
+        }
+    }
+
+    fn sla_event(&mut self, labels: &LabelSet, sla: &SlaEvent) {
+        let settings = self.settings.objectives.iter();
+        let Some(judged) = settings.into_iter().find(|o| o.objective.name == sla.objective) else {
+            return;
+        };
+        let (objective, severity) = (judged.objective.clone(), judged.severity);
+        let labels = objective_labels(labels, &objective);
+        let subject = subject_name(&labels);
+        let end = |judge: &mut Self, kind: TroubleKind, at_ns| {
+            let same = |t: &&Trouble| t.kind == kind && base(&t.labels) == labels;
+            let found = judge.open.values().find(same).cloned();
+            found.map(|trouble| judge.ends(trouble, at_ns, sla.known_ns)).is_some()
+        };
+        let located = self.subjects.get_mut(&subject_labels(&labels)).map(|s| &mut s.located);
+        match &sla.kind {
+            SlaEventKind::Breach { missed, of, evidence } => {
+                located.into_iter().for_each(|l| l.watch(&sla.objective, sla.at_ns));
+                let title =
+                    format!("{subject}: {objective}: missed in {missed} of the last {of} windows");
+                let figures = json!({
+                    "objective": objective.to_string(),
+                    "missed": missed, "of": of,
+                    "known_ns": sla.known_ns,
+                    "window": **evidence,
+                });
+                let text = evidence_text(evidence);
+                self.begins(TroubleKind::Breach, labels, severity, sla.at_ns, title, text, figures);
+            }
+            SlaEventKind::Recovery { breach_ns, duration_ns, evidence } => {
+                located.into_iter().for_each(|l| l.unwatch(&sla.objective, sla.at_ns));
+                let lasted = format_elapsed(*duration_ns);
+                let title = format!("{subject}: {objective}: kept again after {lasted}");
+                let figures = json!({
+                    "objective": objective.to_string(),
+                    "breach_ns": breach_ns, "duration_ns": duration_ns,
+                    "known_ns": sla.known_ns,
+                    "window": **evidence,
+                });
+                let text = evidence_text(evidence);
+                end(self, TroubleKind::Breach, sla.at_ns);
+                self.happened("recovery", &labels, (sla.at_ns, sla.at_ns), title, &text, figures);
+            }
+            SlaEventKind::Unknown { evidence } => {
+                let severity = match evidence.undecided {
+                    Some(UndecidedReason::NoData | UndecidedReason::MostlyUnknown) => {
+                        AlertSeverity::Warning
+                    }
+                    _ => AlertSeverity::Info,
+                };
+                let title = format!("{subject}: {objective}: cannot be judged");
+                let figures = json!({"objective": objective.to_string(), "known_ns": sla.known_ns, "window": **evidence});
+                let text = evidence_text(evidence);
+                self.begins(
+                    TroubleKind::Unjudged,
+                    labels,
+                    severity,
+                    sla.at_ns,
+                    title,
+                    text,
+                    figures,
+                );
+            }
+            SlaEventKind::Known { .. } => {
+                end(self, TroubleKind::Unjudged, sla.at_ns);
+            }
+            SlaEventKind::Availability { label: AvailabilityLabel::Unavailable, .. } => {
+                located.into_iter().for_each(|l| l.watch(&sla.objective, sla.at_ns));
+                let rule = objective.rule();
+                let title = format!("{subject} is unavailable");
+                let text = match rule {
+                    Some(rule) => format!(
+                        "{objective}; more than {} % lost in each {}",
+                        rule.loss_ratio() * 100.0,
+                        format_duration(rule.interval_ns()),
+                    ),
+                    None => objective.to_string(),
+                };
+                let figures = json!({
+                    "objective": objective.to_string(),
+                    "rule": rule,
+                    "standard": objective.standard,
+                    "known_ns": sla.known_ns,
+                });
+                self.begins(
+                    TroubleKind::Unavailable,
+                    labels,
+                    severity,
+                    sla.at_ns,
+                    title,
+                    text,
+                    figures,
+                );
+            }
+            SlaEventKind::Availability {
+                label: AvailabilityLabel::Available, duration_ns, ..
+            } => {
+                located.into_iter().for_each(|l| l.unwatch(&sla.objective, sla.at_ns));
+                // What was open in between may have been available, too.
+                if end(self, TroubleKind::Unavailable, sla.at_ns) {
+                    let title = format!("{subject} is available again");
+                    let figures = json!({"duration_ns": duration_ns, "known_ns": sla.known_ns});
+                    self.happened("available", &labels, (sla.at_ns, sla.at_ns), title, "", figures);
+                }
+            }
+            SlaEventKind::Availability { label: AvailabilityLabel::Undecided, .. } => {}
+        }
+    }
+
+    fn month(&mut self, labels: &LabelSet, month: &ObjectiveMonth) {
+        let figures = serde_json::to_value(month).unwrap_or_default();
+        let mut labels = labels.clone();
+        labels.insert("objective".into(), month.objective.clone());
+        let share = |(low, high): (f64, f64)| match (low * 100.0, high * 100.0) {
+            (low, high) if low == high => format!("{low:.3} %"),
+            (low, high) => format!("{low:.3} to {high:.3} %"),
+        };
+        let kept = month.windows.compliance().map_or("no window".into(), share);
+        let available = month.availability.low().zip(month.availability.high());
+        let available = available.map(|range| format!(", available {}", share(range)));
+        let title = format!(
+            "{}: month closed: {}: windows kept {kept}{}",
+            subject_name(&labels),
+            month.text,
+            available.unwrap_or_default()
+        );
+        let times = (month.start_ns, month.end_ns);
+        self.happened("sla_month", &labels, times, title, "", json!({"month": figures}));
+    }
+
+    fn happened(
+        &mut self,
+        kind: &str,
+        labels: &LabelSet,
+        (begin_ns, end_ns): (i64, i64),
+        title: String,
+        text: &str,
+        figures: Value,
+    ) {
+        let evidence = evidence_of(labels, text, figures);
+        let event = event(kind, AlertSeverity::Info, (begin_ns, Some(end_ns)), title, evidence);
+        self.findings.push(JudgeFinding::Happened { event, alert: None });
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "a trouble's fields, once")]
+    pub(super) fn begins(
+        &mut self,
+        kind: TroubleKind,
+        mut labels: LabelSet,
+        severity: AlertSeverity,
+        starts_ns: i64,
+        title: String,
+        text: String,
+        evidence: Value,
+    ) {
+        labels.insert("alertname".into(), kind.alert_name().into());
+        labels.insert("severity".into(), severity.as_str().into());
+        if self.open.contains_key(&labels) {
+            return;
+        }
+        let trouble = Trouble { kind, labels, starts_ns, title, text, evidence, event: None };
+        self.findings.push(JudgeFinding::Begins(trouble.clone()));
+        self.open.insert(trouble.labels.clone(), trouble);
+    }
+
+    pub(super) fn ends(&mut self, trouble: Trouble, ends_ns: i64, found_ns: i64) {
+        self.open.remove(&trouble.labels);
+        self.findings.push(JudgeFinding::Ends(trouble.clone(), ends_ns));
+        self.ended.push_back(EndedTrouble { trouble, ends_ns, found_ns });
+    }
+}
+
+fn objective_labels(labels: &LabelSet, objective: &Objective) -> LabelSet {
+    let direction = serde_json::to_value(objective.direction).ok();
+    let direction = direction.as_ref().and_then(Value::as_str).unwrap_or_default().to_owned();
+    let mut labels = labels.clone();
+    labels.insert("objective".into(), objective.name.clone());
+    labels.insert("direction".into(), direction);
+    labels
+}
+
+/// The labels without those that say what is wrong.
+fn base(labels: &LabelSet) -> LabelSet {
+    let mut labels = labels.clone();
+    labels.retain(|name, _| !matches!(name.as_str(), "alertname" | "severity"));
+    labels
+}
+
+/// What an episode of losses is told as: itself, and each member that is worse than the others.
+fn located_events(subject: &Subject, loss: &LocatedLoss) -> Vec<JudgeFinding> {
+    let episode = &loss.episode;
+    let name = subject_name(&subject.labels);
+    let times = (episode.start_ns, Some(episode.end_ns));
+    let tuple = |member: u32| subject.members.get(member as usize).map(|m| &m.info);
+    let side = match episode.direction {
+        LossDirection::Forward => "on the way there",
+        LossDirection::Backward => "on the way back",
+        LossDirection::Both => "on both ways",
+        LossDirection::Unknown => "on an unknown way",
+    };
+    let lost = |lost: u64, sent: u64| {
+        let share = format_share(lost, sent);
+        format!("{} of {} packets lost ({share})", format_count(lost), format_count(sent))
+    };
+    let title = format!(
+        "{name}: {} {side} within {}; streams concerned: {} of {}",
+        lost(episode.lost, episode.sent),
+        format_elapsed(episode.length_ns()),
+        episode.streams.len(),
+        subject.members.len()
+    );
+    let streams = episode.streams.iter().take(STREAMS).map(|s| {
+        let info = tuple(s.stream);
+        json!({
+            "source": info.map(|i| i.source), "destination": info.map(|i| i.destination),
+            "dscp": info.map(|i| i.dscp), "sent": s.sent, "lost": s.lost,
+        })
+    });
+    let streams: Vec<Value> = streams.collect();
+    let figures = json!({
+        "direction": episode.direction,
+        "sent": episode.sent, "lost": episode.lost,
+        "lost_forward": episode.lost_forward, "lost_backward": episode.lost_backward,
+        "lost_unknown": episode.lost_unknown,
+        "streams_concerned": episode.streams.len(),
+        "streams": streams,
+    });
+    let text = format!(
+        "lost there {}, back {}, side unknown {}",
+        format_count(episode.lost_forward),
+        format_count(episode.lost_backward),
+        format_count(episode.lost_unknown)
+    );
+    let happened = |kind, title, text: &str, figures| {
+        let evidence = evidence_of(&subject.labels, text, figures);
+        let event = event(kind, AlertSeverity::Warning, times, title, evidence);
+        JudgeFinding::Happened { event, alert: None }
+    };
+    let mut all = vec![happened("located_loss", title, &text, figures)];
+    for worse in loss.worse.iter().take(STREAMS) {
+        let Some(info) = tuple(worse.counts.member) else { continue };
+        let path = format!("{} > {}", info.source, info.destination);
+        let title = format!("{name}: {path} loses more than the others of its group");
+        let text = format!(
+            "{}; the others: {}; p = {:.1e}",
+            lost(worse.counts.lost, worse.counts.sent),
+            lost(worse.others_lost, worse.others_sent),
+            worse.p
+        );
+        let figures = json!({
+            "source": info.source, "destination": info.destination, "dscp": info.dscp,
+            "sent": worse.counts.sent, "lost": worse.counts.lost,
+            "others_sent": worse.others_sent, "others_lost": worse.others_lost, "p": worse.p,
+        });
+        all.push(happened("worse_member", title, &text, figures));
+    }
+    all
+}
+
+/// Streams that an event names.
+const STREAMS: usize = 50;
