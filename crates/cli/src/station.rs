@@ -54,19 +54,23 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     let station = runner::start(config, hub, stop.clone(), Some(uses), signals::invocation())?;
     sonde_errln!(INFO, "{} runs until Ctrl-C, units: {units}", args.config.display());
     follow(&station, &reports, &stop, &args.config);
-    let StationEnded { stuck, store } = station.join();
+    let StationEnded { stuck, store, judge } = station.join();
     while let Some(report) = reports.next_now() {
         say(&report);
     }
     let kept = format_count(store.durable_rows);
     sonde_errln!(INFO, "records kept: {kept}");
+    judge.open.iter().for_each(|trouble| sonde_errln!(WARN, "lasts: {}", trouble.title));
     let lost = store.lost_records + store.lost_rows + store.waiting_rows;
     match stuck.is_empty() {
         true if lost > 0 => {
             let why = store.error.unwrap_or_else(|| "they came faster than they were kept".into());
             Err(Failure::NotSaved(anyhow!("{} records are not kept: {why}", format_count(lost))))
         }
-        true => Ok(Exit::Ok),
+        true => match judge.error {
+            Some(why) => Err(Failure::NotSaved(anyhow!("what was judged is not kept: {why}"))),
+            None => Ok(Exit::Ok),
+        },
         false => {
             let names: Vec<&str> = stuck.iter().map(|unit| unit.as_str()).collect();
             let why = anyhow!("{} did not end; what they measured last is lost", names.join(", "));

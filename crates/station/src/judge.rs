@@ -13,6 +13,7 @@ pub mod thread;
 pub mod trouble;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -53,7 +54,7 @@ pub struct StationJudge {
 #[derive(Default)]
 struct JudgedUnit {
     /// Subject and member of each stream, by its identifier.
-    streams: Vec<(LabelSet, u32)>,
+    streams: Vec<(Arc<LabelSet>, u32)>,
     /// It measures.
     runs: bool,
     doubts: VecDeque<Doubt>,
@@ -239,7 +240,7 @@ impl StationJudge {
             Said::ProbeEvent(Event::Ended(streams)) => {
                 let ended = streams.iter().filter_map(|&stream| self.member(unit, stream));
                 for (labels, member) in ended.collect::<Vec<_>>() {
-                    let subject = self.subjects.get_mut(&labels);
+                    let subject = self.subjects.get_mut(&*labels);
                     let member = subject.and_then(|s| s.members.get_mut(member as usize));
                     member.into_iter().for_each(|member| member.ended = true);
                 }
@@ -262,7 +263,7 @@ impl StationJudge {
         units.iter().for_each(|unit| self.doubt_unit(unit, (from_ns, to_ns), "records_lost"));
     }
 
-    /// It is `now_ns`: what did not come by now is missing.
+    /// It is `now_ns`: what did not come by now is missing. To be called every second or so.
     pub fn handle_timeout(&mut self, now_ns: i64) {
         self.announce(now_ns);
         let mut concluded = Vec::new();
@@ -271,7 +272,9 @@ impl StationJudge {
             let mut out = JudgeOutput::default();
             let doubts = unit.doubts.make_contiguous();
             subject.handle_timeout(now_ns, unit.runs, doubts, &mut out);
-            concluded.push((labels.clone(), out));
+            if !out.events.is_empty() || !out.months.is_empty() {
+                concluded.push((labels.clone(), out));
+            }
         }
         concluded.into_iter().for_each(|(labels, out)| self.conclude(&labels, out));
         self.doubt_itself();
@@ -386,7 +389,7 @@ impl StationJudge {
             );
             let new = || Subject::new(labels.clone(), &self.settings);
             let subject = self.subjects.entry(labels.clone()).or_insert_with(new);
-            unit.streams.push((labels.clone(), subject.members.len() as u32));
+            unit.streams.push((Arc::new(labels.clone()), subject.members.len() as u32));
             subject.members.push(MemberStream { info: info.clone(), ended: false });
             touched.insert(labels);
         }
@@ -404,16 +407,19 @@ impl StationJudge {
         }
     }
 
-    fn member(&self, unit: &UnitId, stream: u32) -> Option<(LabelSet, u32)> {
+    fn member(&self, unit: &UnitId, stream: u32) -> Option<(Arc<LabelSet>, u32)> {
         self.units.get(unit)?.streams.get(stream as usize).cloned()
     }
 
     fn record(&mut self, id: &UnitId, record: &Interval, utc_offset_ns: i64) {
         let Some((labels, member)) = self.member(id, record.stream) else { return };
-        let (Some(subject), Some(unit)) = (self.subjects.get_mut(&labels), self.units.get_mut(id))
+        let (Some(subject), Some(unit)) = (self.subjects.get_mut(&*labels), self.units.get_mut(id))
         else {
             return;
         };
+        if subject.judges().next().is_none() {
+            return;
+        }
         let mut record = record.clone();
         record.start_ns -= utc_offset_ns;
         record.end_ns -= utc_offset_ns;

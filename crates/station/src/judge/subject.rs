@@ -135,6 +135,10 @@ impl Subject {
         let name = subject_name(&self.labels);
         for lane in &mut self.lanes {
             let mut old = std::mem::take(&mut lane.judges);
+            if old.is_empty() {
+                // Nothing was judged so far: the time until the next record is no gap.
+                lane.next_ns = None;
+            }
             let ours = settings.objectives.iter().filter(|o| o.labels.matches(&self.labels));
             for judged in ours.filter(|o| is_one_way(&o.objective) == lane.one_way) {
                 let same = |judge: &Judge| judge.objective().name == judged.objective.name;

@@ -597,6 +597,20 @@ fn a_restart_between_two_records_changes_nothing() {
 }
 
 #[test]
+fn an_objective_that_comes_later_is_judged_from_then_on() {
+    let mut sim = Sim::new(&[AVAILABLE], vec![stream("muc", 1)]);
+    let units = BTreeSet::from([unit()]);
+    sim.seconds(30, 0);
+    sim.judge.reload(JudgeSettings::default(), &units, sim.at * SECOND);
+    sim.seconds(600, 20);
+    sim.judge.reload(sim.settings.clone(), &units, sim.at * SECOND);
+    sim.seconds(30, 0);
+    let month = sim.judge.months_so_far().pop().unwrap();
+    assert_eq!((month.availability.base(), month.availability.available), (30, 30));
+    assert_eq!(sim.troubles(), []);
+}
+
+#[test]
 fn an_objective_is_shared_by_all_its_subjects() {
     let sim = Sim::new(&[LOSS], (1..=3).map(|n| stream(&format!("t{n}"), n)).collect());
     assert_eq!(sim.judge.status().judged, 3);

@@ -64,6 +64,7 @@ impl JudgeService {
             pending: VecDeque::new(),
             lost: 0,
             looked_ns: now_ns,
+            timeout_ns: 0,
             save_after: 0,
             error: None,
             status: status.clone(),
@@ -140,6 +141,8 @@ struct Judging {
     lost: u64,
     /// When it last looked at them, ns since 1970 UTC.
     looked_ns: i64,
+    /// Steady time at which it is looked what did not come, ns.
+    timeout_ns: i64,
     /// Steady time before which it is not saved again, ns.
     save_after: i64,
     error: Option<String>,
@@ -161,7 +164,12 @@ impl Judging {
                 self.lost = lost;
             }
             self.looked_ns = now_ns;
-            self.judge.handle_timeout(now_ns);
+            let steady_ns = steady_now().as_nanos();
+            let timeout = ends || steady_ns >= self.timeout_ns;
+            if timeout {
+                self.judge.handle_timeout(now_ns);
+                self.timeout_ns = steady_ns + TIMEOUT_NS;
+            }
             let found = self.judge.take_findings();
             let news = !found.is_empty();
             self.pending.extend(found);
@@ -170,7 +178,9 @@ impl Judging {
             self.pending.drain(..over);
             let kept = self.keep();
             let saved = self.save(news, ends, now_ns);
-            self.report(kept.and(saved));
+            if timeout || news {
+                self.report(kept.and(saved));
+            }
             if ends {
                 return;
             }
@@ -282,8 +292,10 @@ impl Judging {
 
 /// Where the folder of the store keeps what a restart must not forget.
 const STATE_FILE: &str = "judge.json";
-/// Between two looks at what is due.
+/// Reports are taken for so long before findings are kept.
 const TURN: Duration = Duration::from_millis(200);
+/// Between two looks at what did not come.
+const TIMEOUT_NS: i64 = 1_000_000_000;
 /// Between two saved states when nothing is found.
 const SAVE_EVERY_NS: i64 = 5_000_000_000;
 /// Findings that wait for a store that takes none, at most.
