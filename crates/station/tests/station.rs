@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -50,6 +50,7 @@ fn a_station_runs_reloads_and_restarts_units_and_leaves_nothing() {
     if sonde_lab::skip("a_station_runs_reloads_and_restarts_units_and_leaves_nothing") {
         return;
     }
+    let _alone = alone();
     let net = Topology::pair("station", &LinkOptions::default()).unwrap();
     let folder = Folder::new("runs");
     let (answering, answers) = begin(&net.reflector, ANSWERS, &folder.0.join("answers"));
@@ -130,6 +131,7 @@ fn a_stopped_reflector_is_an_event_and_told_until_it_is_back() {
     if sonde_lab::skip("a_stopped_reflector_is_an_event_and_told_until_it_is_back") {
         return;
     }
+    let _alone = alone();
     let net = Topology::pair("judged", &LinkOptions::default()).unwrap();
     let folder = Folder::new("judged");
     let path = |name: &str| folder.0.join(name);
@@ -261,6 +263,12 @@ fn kept(folder: &Path, run: &Collected) {
     let kinds: Vec<String> = events(folder).into_iter().map(|event| event.kind).collect();
     let has = |kind: &str| kinds.iter().any(|other| other == kind);
     assert!(has("gap") && has("unit_failed"), "{kinds:?}");
+}
+
+/// One test at a time: one looks at the threads of this process.
+fn alone() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A folder of its own, removed at the end.
