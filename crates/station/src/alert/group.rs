@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::alerting::{Open, Teller};
+use super::alerting::{OPEN_MOST, Open, Teller};
 use super::model::LabelSet;
 use super::notification::{
     ALERTS_MOST, AlertNews, EPISODES_MOST, Notification, NotificationReason, NotifiedAlert,
@@ -277,8 +277,10 @@ impl Group {
         self.told_ns = Some(now_ns);
         let worst = |told: &NotifiedAlert| (told.alert.lasts(), told.alert.severity());
         alerts.sort_by_key(|told| std::cmp::Reverse(worst(told)));
-        let truncated = alerts.len().saturating_sub(ALERTS_MOST) as u64;
-        alerts.truncate(ALERTS_MOST);
+        // What a receiver forgets unless it is repeated has to be in each notification.
+        let most = if self.timing.refresh { OPEN_MOST } else { ALERTS_MOST };
+        let truncated = alerts.len().saturating_sub(most) as u64;
+        alerts.truncate(most);
         turned.notification = Some(Notification {
             group: self.key.clone(),
             reason,

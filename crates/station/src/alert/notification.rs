@@ -61,7 +61,8 @@ pub struct Notification {
     pub reason: NotificationReason,
     /// When it was decided, ns since 1970 UTC.
     pub at_ns: i64,
-    /// Alerts that last, then those that ended; the worst first. At most [`ALERTS_MOST`].
+    /// Alerts that last, then those that ended; the worst first. At most [`ALERTS_MOST`],
+    /// unless the receiver forgets what is not repeated.
     pub alerts: Vec<NotifiedAlert>,
     /// Alerts that found no room in it.
     pub truncated: u64,

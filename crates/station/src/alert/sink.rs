@@ -5,6 +5,10 @@
 //! What comes from an alert is bounded and free of control characters before
 //! ([`Alert::bounded`](super::model::Alert::bounded)), and escaped here as the format wants it.
 
+pub mod address;
+pub mod alertmanager;
+pub mod pagerduty;
+pub mod slack;
 pub mod text;
 pub mod webhook;
 
@@ -26,6 +30,26 @@ use super::secret::{Redactor, SecretFile, SecretText};
 pub enum SinkConfig {
     /// A webhook that takes what Alertmanager sends.
     Webhook(webhook::WebhookSettings),
+    /// An Alertmanager.
+    Alertmanager(alertmanager::AlertmanagerSettings),
+    /// A service of PagerDuty.
+    Pagerduty(pagerduty::PagerdutySettings),
+    /// A channel of Slack, or of what takes its messages.
+    Slack(slack::SlackSettings),
+}
+
+/// The settings of one kind of receiver.
+trait SinkSettings {
+    /// Whether they can be; no file is read.
+    fn check(&self) -> Result<(), SettingsError>;
+
+    /// Reads the secrets.
+    fn open(&self) -> Result<OpenedSink, SettingsError>;
+
+    /// When it is told of a group, where that is not for the routes to say.
+    fn timing(&self) -> Option<GroupTiming> {
+        None
+    }
 }
 
 /// A receiver that can be sent to.
@@ -53,6 +77,18 @@ impl SinkConfig {
     pub fn kind(&self) -> &'static str {
         match self {
             SinkConfig::Webhook(_) => "webhook",
+            SinkConfig::Alertmanager(_) => "alertmanager",
+            SinkConfig::Pagerduty(_) => "pagerduty",
+            SinkConfig::Slack(_) => "slack",
+        }
+    }
+
+    fn settings(&self) -> &dyn SinkSettings {
+        match self {
+            SinkConfig::Webhook(settings) => settings,
+            SinkConfig::Alertmanager(settings) => settings,
+            SinkConfig::Pagerduty(settings) => settings,
+            SinkConfig::Slack(settings) => settings,
         }
     }
 
@@ -61,14 +97,12 @@ impl SinkConfig {
     /// # Errors
     /// The first that cannot, with its key within the table of the receiver.
     pub fn check(&self) -> Result<(), SettingsError> {
-        match self {
-            SinkConfig::Webhook(settings) => settings.check(),
-        }
+        self.settings().check()
     }
 
     /// When a receiver of this kind is told of a group, where that is not for the routes to say.
     pub fn timing(&self) -> Option<GroupTiming> {
-        None
+        self.settings().timing()
     }
 
     /// Reads the secrets.
@@ -76,9 +110,7 @@ impl SinkConfig {
     /// # Errors
     /// One that cannot be had, with its key within the table of the receiver.
     pub fn open(&self) -> Result<OpenedSink, SettingsError> {
-        match self {
-            SinkConfig::Webhook(settings) => settings.open(),
-        }
+        self.settings().open()
     }
 }
 

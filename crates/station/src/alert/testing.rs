@@ -1,5 +1,7 @@
 //! A folder of a test.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -14,6 +16,14 @@ impl Folder {
         let path = std::env::temp_dir().join(name);
         std::fs::create_dir(&path).unwrap();
         Folder(path)
+    }
+
+    /// A file in it that holds a secret: its path.
+    pub(crate) fn secret(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.0.join(name);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        path
     }
 }
 

@@ -436,3 +436,16 @@ fn what_ended_before_a_silence_comes_out_after_it() {
     let told = run(&mut alerting, 62, 700);
     assert_eq!((told.len(), told[0].at_ns, told[0].alerts[0].episodes), (1, 609, 3));
 }
+
+#[test]
+fn a_receiver_that_forgets_is_told_of_all_and_others_of_so_many_as_people_read() {
+    let routes = vec![route(&[("am", REFRESH), ("noc", TIMING)], &["site"])];
+    let mut alerting = Alerting::new(routes, Teller::default());
+    for n in 0..201 {
+        alerting.handle(0, alert("ber", &format!("{n}"), 0, None));
+    }
+    let told = run(&mut alerting, 0, WAIT);
+    let lengths: Vec<_> =
+        told.iter().map(|n| (n.group.receiver.as_str(), n.alerts.len(), n.truncated)).collect();
+    assert_eq!(lengths, [("am", 201, 0), ("noc", 200, 1)]);
+}

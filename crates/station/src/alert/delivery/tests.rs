@@ -182,6 +182,34 @@ fn what_is_refused_for_good_is_given_up_and_shown() {
 }
 
 #[test]
+fn a_redirection_is_not_followed_and_a_long_answer_not_read() {
+    let folder = Folder::new("redirected");
+    let (listener, to) = listen();
+    let (elsewhere, other) = listen();
+    let answers = std::thread::spawn(move || {
+        let mut stream = listener.incoming().next().unwrap().unwrap();
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        let mut line = String::new();
+        while reader.read_line(&mut line).unwrap() > 2 {
+            line.clear();
+        }
+        let length = 1_u64 << 40;
+        let head = format!("Location: http://{other}/hook\r\nContent-Length: {length}\r\n\r\n");
+        write!(stream, "HTTP/1.1 307 Temporary Redirect\r\n{head}").unwrap();
+        // Until the other side has had enough: the answer has no end.
+        while stream.write_all(&[b'x'; 4096]).is_ok() {}
+    });
+    let service = Service::start(&settings(&folder, to));
+    service.give(alert("a", None));
+    let status = service.wait_for("it is given up", |status| status.given_up == 1);
+    let said = status.last_error.unwrap();
+    assert!(said.starts_with("HTTP status 307: xxx") && said.len() <= 300, "{said}");
+    answers.join().unwrap();
+    elsewhere.set_nonblocking(true).unwrap();
+    assert_eq!(elsewhere.accept().unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+}
+
+#[test]
 fn a_restart_forgets_nothing() {
     let folder = Folder::new("restart");
     let (listener, to) = listen();

@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use sonde_run::error::SettingsError;
 
 use super::{
-    AlertSink, HttpPost, OpenedSink, SinkError, SinkRequest, SinkWay, check_url, json, secret,
-    url_of,
+    AlertSink, HttpPost, OpenedSink, SinkError, SinkRequest, SinkSettings, SinkWay, check_url,
+    json, secret, url_of,
 };
 use crate::alert::model::LabelSet;
 use crate::alert::notification::{Notification, NotificationReason, NotifiedAlert};
@@ -39,12 +39,12 @@ pub struct WebhookSettings {
     pub ca: Option<PathBuf>,
 }
 
-impl WebhookSettings {
-    pub(super) fn check(&self) -> Result<(), SettingsError> {
+impl SinkSettings for WebhookSettings {
+    fn check(&self) -> Result<(), SettingsError> {
         check_url(self.url.as_ref(), self.url_file.as_ref())
     }
 
-    pub(super) fn open(&self) -> Result<OpenedSink, SettingsError> {
+    fn open(&self) -> Result<OpenedSink, SettingsError> {
         let url = url_of(self.url.as_ref(), self.url_file.as_ref())?;
         let key = self.hmac_file.as_ref().map(|file| secret("hmac_file", file)).transpose()?;
         let hidden = self.url_file.is_some().then_some(&url);
