@@ -7,6 +7,7 @@
 
 mod courier;
 mod http;
+mod syslog;
 mod way;
 
 use std::collections::BTreeMap;

@@ -9,6 +9,7 @@ pub mod address;
 pub mod alertmanager;
 pub mod pagerduty;
 pub mod slack;
+pub mod syslog;
 pub mod text;
 pub mod webhook;
 
@@ -36,6 +37,8 @@ pub enum SinkConfig {
     Pagerduty(pagerduty::PagerdutySettings),
     /// A channel of Slack, or of what takes its messages.
     Slack(slack::SlackSettings),
+    /// A syslog server.
+    Syslog(syslog::SyslogSettings),
 }
 
 /// The settings of one kind of receiver.
@@ -70,6 +73,8 @@ pub enum SinkWay {
         /// The authorities that are trusted; `None`: those of this host.
         ca: Option<PathBuf>,
     },
+    /// As syslog.
+    Syslog(syslog::SyslogServer),
 }
 
 impl SinkConfig {
@@ -80,6 +85,7 @@ impl SinkConfig {
             SinkConfig::Alertmanager(_) => "alertmanager",
             SinkConfig::Pagerduty(_) => "pagerduty",
             SinkConfig::Slack(_) => "slack",
+            SinkConfig::Syslog(_) => "syslog",
         }
     }
 
@@ -89,6 +95,7 @@ impl SinkConfig {
             SinkConfig::Alertmanager(settings) => settings,
             SinkConfig::Pagerduty(settings) => settings,
             SinkConfig::Slack(settings) => settings,
+            SinkConfig::Syslog(settings) => settings,
         }
     }
 
@@ -135,6 +142,8 @@ pub enum SinkRequest {
     Nothing,
     /// POST requests, one after the other.
     Http(Vec<HttpPost>),
+    /// Messages of RFC 5424, without a frame.
+    Syslog(Vec<Vec<u8>>),
 }
 
 /// A POST request.

@@ -3,11 +3,13 @@
 use std::path::Path;
 
 use super::http::HttpClient;
+use super::syslog::SyslogClient;
 use crate::alert::sink::{SinkReply, SinkRequest, SinkWay};
 
 /// A way that is ready.
 pub(super) enum Way {
     Http(HttpClient),
+    Syslog(SyslogClient),
 }
 
 impl Way {
@@ -15,6 +17,7 @@ impl Way {
     pub fn new(way: &SinkWay, _folder: &Path) -> anyhow::Result<Way> {
         Ok(match way {
             SinkWay::Http { ca } => Way::Http(HttpClient::new(ca.as_deref())?),
+            SinkWay::Syslog(server) => Way::Syslog(SyslogClient::new(server)?),
         })
     }
 
@@ -26,6 +29,9 @@ impl Way {
         match (self, request) {
             (_, SinkRequest::Nothing) => Ok(None),
             (Way::Http(client), SinkRequest::Http(posts)) => client.post_all(posts).map(Some),
+            (Way::Syslog(client), SinkRequest::Syslog(messages)) => client.send(messages).map(Some),
+            // A sink and its way are made together.
+            _ => Err("the request is of another protocol".into()),
         }
     }
 }

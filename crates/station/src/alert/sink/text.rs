@@ -17,6 +17,15 @@ pub fn status_word(notification: &Notification) -> &'static str {
     }
 }
 
+/// What one alert of a notification is, in one word.
+pub fn state_word(told: &NotifiedAlert) -> &'static str {
+    match (told.alert.lasts(), &told.acknowledged) {
+        (false, _) => "RESOLVED",
+        (true, Some(_)) => "ACKNOWLEDGED",
+        (true, None) => "FIRING",
+    }
+}
+
 /// One line of at most `most` bytes: state, severity, how many, and the worst of them.
 pub fn title(notification: &Notification, most: usize) -> String {
     let (lasting, ended) = (notification.those(true).count(), notification.those(false).count());
