@@ -15,6 +15,7 @@ pub mod netlink;
 pub mod netns;
 pub mod packet_socket;
 pub mod privilege;
+pub mod process;
 pub mod promiscuous;
 pub mod schedule;
 pub mod stream;

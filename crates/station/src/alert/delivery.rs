@@ -6,7 +6,9 @@
 //! ([`SAVE_EVERY`]).
 
 mod courier;
+mod exec;
 mod http;
+mod mail;
 mod syslog;
 mod way;
 

@@ -7,6 +7,8 @@
 
 pub mod address;
 pub mod alertmanager;
+pub mod email;
+pub mod exec;
 pub mod pagerduty;
 pub mod slack;
 pub mod syslog;
@@ -39,6 +41,10 @@ pub enum SinkConfig {
     Slack(slack::SlackSettings),
     /// A syslog server.
     Syslog(syslog::SyslogSettings),
+    /// People, by e-mail.
+    Email(email::EmailSettings),
+    /// A program on this host.
+    Exec(exec::ExecSettings),
 }
 
 /// The settings of one kind of receiver.
@@ -75,6 +81,10 @@ pub enum SinkWay {
     },
     /// As syslog.
     Syslog(syslog::SyslogServer),
+    /// By submission to a mail server.
+    Mail(email::MailServer),
+    /// To a program.
+    Exec(exec::ExecCommand),
 }
 
 impl SinkConfig {
@@ -86,6 +96,8 @@ impl SinkConfig {
             SinkConfig::Pagerduty(_) => "pagerduty",
             SinkConfig::Slack(_) => "slack",
             SinkConfig::Syslog(_) => "syslog",
+            SinkConfig::Email(_) => "email",
+            SinkConfig::Exec(_) => "exec",
         }
     }
 
@@ -96,6 +108,8 @@ impl SinkConfig {
             SinkConfig::Pagerduty(settings) => settings,
             SinkConfig::Slack(settings) => settings,
             SinkConfig::Syslog(settings) => settings,
+            SinkConfig::Email(settings) => settings,
+            SinkConfig::Exec(settings) => settings,
         }
     }
 
@@ -144,6 +158,10 @@ pub enum SinkRequest {
     Http(Vec<HttpPost>),
     /// Messages of RFC 5424, without a frame.
     Syslog(Vec<Vec<u8>>),
+    /// A message for all recipients.
+    Mail(email::MailText),
+    /// The standard input of a program.
+    Exec(Vec<u8>),
 }
 
 /// A POST request.
@@ -169,6 +187,20 @@ pub enum SinkReply {
         /// When to come back, if it says so.
         retry_after: Option<Duration>,
         /// The begin of what it says.
+        text: String,
+    },
+    /// A reply of a mail server.
+    Smtp {
+        /// 200 to 599.
+        code: u16,
+        /// What it says.
+        text: String,
+    },
+    /// The end of a program.
+    Exit {
+        /// Its status.
+        code: i32,
+        /// The begin of what it says on its standard error.
         text: String,
     },
 }
@@ -199,7 +231,12 @@ pub struct SinkError {
     pub why: String,
 }
 
-/// Of HTTP: 2xx is done; 408, 425, 429 and 5xx may be taken later, and what else refuses is final.
+/// What follows from an answer:
+///
+/// - HTTP: 2xx is done; 408, 425, 429 and 5xx may be taken later, and what else refuses is final.
+/// - Mail: 2xx is done, 5xx is final but where it is about who sends (530, 534, 535, 538), which
+///   can be mended; what else refuses may be taken later.
+/// - A program: 0 is done, 65 (EX_DATAERR of sysexits.h) is final, other ends are not.
 pub fn by_usual_rules(reply: &SinkReply) -> Delivery {
     match reply {
         SinkReply::Sent => Delivery::Done,
@@ -209,6 +246,22 @@ pub fn by_usual_rules(reply: &SinkReply) -> Delivery {
             match status {
                 408 | 425 | 429 | 500.. => Delivery::Retry { after: *retry_after, why },
                 _ => Delivery::GiveUp(why),
+            }
+        }
+        SinkReply::Smtp { code: 200..300, .. } | SinkReply::Exit { code: 0, .. } => Delivery::Done,
+        SinkReply::Smtp { code, text } => {
+            let why = format!("SMTP reply {code}: {text}");
+            match code {
+                530 | 534 | 535 | 538 => Delivery::Retry { after: None, why },
+                500.. => Delivery::GiveUp(why),
+                _ => Delivery::Retry { after: None, why },
+            }
+        }
+        SinkReply::Exit { code, text } => {
+            let why = format!("exit status {code}: {text}");
+            match code {
+                65 => Delivery::GiveUp(why),
+                _ => Delivery::Retry { after: None, why },
             }
         }
     }
@@ -267,5 +320,21 @@ mod tests {
         for status in [301, 400, 401, 403, 404, 410, 413] {
             assert_eq!(of(status), Delivery::GiveUp(format!("HTTP status {status}: why")));
         }
+    }
+    #[test]
+    fn a_mail_server_and_a_program_say_what_is_final() {
+        let smtp = |code| by_usual_rules(&SinkReply::Smtp { code, text: "why".into() });
+        let exit = |code| by_usual_rules(&SinkReply::Exit { code, text: "why".into() });
+        assert_eq!((smtp(250), exit(0)), (Delivery::Done, Delivery::Done));
+        for code in [421, 450, 530, 535] {
+            let why = format!("SMTP reply {code}: why");
+            assert_eq!(smtp(code), Delivery::Retry { after: None, why });
+        }
+        assert_eq!(smtp(550), Delivery::GiveUp("SMTP reply 550: why".into()));
+        for code in [1, 75, 127] {
+            let why = format!("exit status {code}: why");
+            assert_eq!(exit(code), Delivery::Retry { after: None, why });
+        }
+        assert_eq!(exit(65), Delivery::GiveUp("exit status 65: why".into()));
     }
 }

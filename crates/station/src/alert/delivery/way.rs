@@ -2,14 +2,19 @@
 
 use std::path::Path;
 
+use super::exec;
 use super::http::HttpClient;
+use super::mail::MailClient;
 use super::syslog::SyslogClient;
+use crate::alert::sink::exec::ExecCommand;
 use crate::alert::sink::{SinkReply, SinkRequest, SinkWay};
 
 /// A way that is ready.
 pub(super) enum Way {
     Http(HttpClient),
     Syslog(SyslogClient),
+    Mail(MailClient),
+    Exec(ExecCommand),
 }
 
 impl Way {
@@ -18,6 +23,8 @@ impl Way {
         Ok(match way {
             SinkWay::Http { ca } => Way::Http(HttpClient::new(ca.as_deref())?),
             SinkWay::Syslog(server) => Way::Syslog(SyslogClient::new(server)?),
+            SinkWay::Mail(server) => Way::Mail(MailClient::new(server)?),
+            SinkWay::Exec(command) => Way::Exec(command.clone()),
         })
     }
 
@@ -30,6 +37,8 @@ impl Way {
             (_, SinkRequest::Nothing) => Ok(None),
             (Way::Http(client), SinkRequest::Http(posts)) => client.post_all(posts).map(Some),
             (Way::Syslog(client), SinkRequest::Syslog(messages)) => client.send(messages).map(Some),
+            (Way::Mail(client), SinkRequest::Mail(mail)) => client.send(mail).map(Some),
+            (Way::Exec(about), SinkRequest::Exec(payload)) => exec::run(about, payload).map(Some),
             // A sink and its way are made together.
             _ => Err("the request is of another protocol".into()),
         }

@@ -93,7 +93,7 @@ fn signature(key: &SecretText, stamp: &str, body: &[u8]) -> String {
 /// What Alertmanager sends to a webhook.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Payload<'a> {
+pub(super) struct Payload<'a> {
     version: &'static str,
     group_key: String,
     truncated_alerts: u64,
@@ -121,7 +121,7 @@ struct PayloadAlert<'a> {
 }
 
 impl Payload<'_> {
-    fn of(notification: &Notification) -> Payload<'_> {
+    pub(super) fn of(notification: &Notification) -> Payload<'_> {
         Payload {
             version: "4",
             group_key: notification.group_id(),
