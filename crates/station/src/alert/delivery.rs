@@ -6,9 +6,11 @@
 //! ([`SAVE_EVERY`]).
 
 mod courier;
+mod datagram;
 mod exec;
 mod http;
 mod mail;
+mod snmp;
 mod syslog;
 mod way;
 
@@ -329,6 +331,19 @@ impl Deadline {
     fn left(self) -> Option<Duration> {
         let rest = self.0 - steady_now();
         (rest > 0).then(|| nanoseconds(rest))
+    }
+}
+
+/// How long something goes on.
+struct Stopwatch(Time);
+
+impl Stopwatch {
+    fn start() -> Stopwatch {
+        Stopwatch(steady_now())
+    }
+
+    fn ns(&self) -> i64 {
+        steady_now() - self.0
     }
 }
 

@@ -11,6 +11,7 @@ pub mod email;
 pub mod exec;
 pub mod pagerduty;
 pub mod slack;
+pub mod snmp;
 pub mod syslog;
 pub mod text;
 pub mod webhook;
@@ -43,6 +44,8 @@ pub enum SinkConfig {
     Syslog(syslog::SyslogSettings),
     /// People, by e-mail.
     Email(email::EmailSettings),
+    /// A receiver of SNMP notifications.
+    Snmp(snmp::SnmpSettings),
     /// A program on this host.
     Exec(exec::ExecSettings),
 }
@@ -83,6 +86,8 @@ pub enum SinkWay {
     Syslog(syslog::SyslogServer),
     /// By submission to a mail server.
     Mail(email::MailServer),
+    /// As SNMP notifications.
+    Snmp(snmp::SnmpManager),
     /// To a program.
     Exec(exec::ExecCommand),
 }
@@ -97,6 +102,7 @@ impl SinkConfig {
             SinkConfig::Slack(_) => "slack",
             SinkConfig::Syslog(_) => "syslog",
             SinkConfig::Email(_) => "email",
+            SinkConfig::Snmp(_) => "snmp",
             SinkConfig::Exec(_) => "exec",
         }
     }
@@ -109,6 +115,7 @@ impl SinkConfig {
             SinkConfig::Slack(settings) => settings,
             SinkConfig::Syslog(settings) => settings,
             SinkConfig::Email(settings) => settings,
+            SinkConfig::Snmp(settings) => settings,
             SinkConfig::Exec(settings) => settings,
         }
     }
@@ -160,6 +167,8 @@ pub enum SinkRequest {
     Syslog(Vec<Vec<u8>>),
     /// A message for all recipients.
     Mail(email::MailText),
+    /// Notifications of SNMP.
+    Snmp(Vec<snmp::SnmpTrap>),
     /// The standard input of a program.
     Exec(Vec<u8>),
 }

@@ -1,7 +1,7 @@
 //! Syslog messages over UDP, TCP and TLS.
 
 use std::io::{self, Read, Write};
-use std::net::{Ipv6Addr, Shutdown, SocketAddr, TcpStream, ToSocketAddrs as _, UdpSocket};
+use std::net::{Shutdown, TcpStream, ToSocketAddrs as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use sonde_run::pem;
 
+use super::datagram::send_datagrams;
 use super::http::HOST_AUTHORITIES;
 use super::{Deadline, SEND_WITHIN};
 use crate::alert::sink::SinkReply;
@@ -77,32 +78,6 @@ impl SyslogClient {
         }
         Err(failed)
     }
-}
-
-/// Sends each as a datagram to the first address that takes them. What the server's host refuses
-/// is reported by the next send, so that the last is not known to be refused.
-pub(super) fn send_datagrams(to: &ServerAddress, messages: &[Vec<u8>]) -> io::Result<()> {
-    let mut failed = io::Error::other("the name has no address");
-    for address in (to.host.as_str(), to.port).to_socket_addrs()? {
-        match send_to(address, messages) {
-            Ok(()) => return Ok(()),
-            Err(error) => failed = error,
-        }
-    }
-    Err(failed)
-}
-
-fn send_to(address: SocketAddr, messages: &[Vec<u8>]) -> io::Result<()> {
-    let socket = match address {
-        SocketAddr::V4(_) => UdpSocket::bind("0.0.0.0:0")?,
-        SocketAddr::V6(_) => UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))?,
-    };
-    socket.connect(address)?;
-    for message in messages {
-        // One datagram, whole or not at all.
-        socket.send(message)?;
-    }
-    Ok(())
 }
 
 /// RFC 6587, section 3.4.1: the count of octets in decimal digits, a space, the message.
@@ -196,7 +171,7 @@ fn client_config(server: &SyslogServer) -> anyhow::Result<ClientConfig> {
 }
 
 /// Those that this host trusts; a host without the package ca-certificates trusts nobody.
-pub(super) fn host_authorities() -> RootCertStore {
+fn host_authorities() -> RootCertStore {
     let mut roots = RootCertStore::empty();
     let all = pem::certificates(std::path::Path::new(HOST_AUTHORITIES)).unwrap_or_default();
     roots.add_parsable_certificates(all);
@@ -211,7 +186,7 @@ mod tests {
     use super::*;
     use crate::alert::testing::{Folder, Identity};
     use rustls::{ServerConfig, ServerConnection};
-    use std::net::TcpListener;
+    use std::net::{TcpListener, UdpSocket};
 
     fn client(port: u16, transport: SyslogTransport, ca: Option<&Identity>) -> SyslogClient {
         let address = ServerAddress { host: "127.0.0.1".into(), port };

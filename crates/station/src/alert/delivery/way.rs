@@ -5,6 +5,7 @@ use std::path::Path;
 use super::exec;
 use super::http::HttpClient;
 use super::mail::MailClient;
+use super::snmp::SnmpClient;
 use super::syslog::SyslogClient;
 use crate::alert::sink::exec::ExecCommand;
 use crate::alert::sink::{SinkReply, SinkRequest, SinkWay};
@@ -14,16 +15,18 @@ pub(super) enum Way {
     Http(HttpClient),
     Syslog(SyslogClient),
     Mail(MailClient),
+    Snmp(SnmpClient),
     Exec(ExecCommand),
 }
 
 impl Way {
     /// `folder` is the receiver's own, for what has to outlive the process.
-    pub fn new(way: &SinkWay, _folder: &Path) -> anyhow::Result<Way> {
+    pub fn new(way: &SinkWay, folder: &Path) -> anyhow::Result<Way> {
         Ok(match way {
             SinkWay::Http { ca } => Way::Http(HttpClient::new(ca.as_deref())?),
             SinkWay::Syslog(server) => Way::Syslog(SyslogClient::new(server)?),
             SinkWay::Mail(server) => Way::Mail(MailClient::new(server)?),
+            SinkWay::Snmp(manager) => Way::Snmp(SnmpClient::new(manager, folder)),
             SinkWay::Exec(command) => Way::Exec(command.clone()),
         })
     }
@@ -38,6 +41,7 @@ impl Way {
             (Way::Http(client), SinkRequest::Http(posts)) => client.post_all(posts).map(Some),
             (Way::Syslog(client), SinkRequest::Syslog(messages)) => client.send(messages).map(Some),
             (Way::Mail(client), SinkRequest::Mail(mail)) => client.send(mail).map(Some),
+            (Way::Snmp(client), SinkRequest::Snmp(traps)) => client.send(traps).map(Some),
             (Way::Exec(about), SinkRequest::Exec(payload)) => exec::run(about, payload).map(Some),
             // A sink and its way are made together.
             _ => Err("the request is of another protocol".into()),

@@ -65,6 +65,6 @@ fn the_examples_of_the_documentation_can_be() {
     });
     let settings = file.unwrap().says.alert.unwrap();
     settings.check().unwrap();
-    assert_eq!((settings.route.len(), settings.receiver.len()), (1, 8));
+    assert_eq!((settings.route.len(), settings.receiver.len()), (1, 9));
     assert_eq!(settings.queue, AlertQueueSettings::default());
 }
