@@ -35,7 +35,7 @@ cargo test --workspace --locked --no-run --quiet
 
 # The stamp is written last: an installation that was interrupted is made anew.
 if ! cmp -s tests/interop/requirements.txt "$VENV/installed.txt"; then
-    say "installing scapy, aioquic, snappi, pandas and others into $VENV"
+    say "installing scapy, aioquic, snappi, pandas, aiosmtpd and others into $VENV"
     rm -rf "$VENV"
     python3 -m venv "$VENV"
     "$VENV/bin/pip" install --quiet --disable-pip-version-check --require-hashes \
@@ -65,6 +65,31 @@ else
     say "no go: goflow2 is left out"
 fi
 
+# Receivers of alerts as Debian has them, with what they need. Unpacked, not installed: a package
+# would start its daemon. What this host has already is not fetched.
+RECEIVERS=$PEERS/receivers
+RECEIVER_PACKAGES='prometheus-alertmanager rsyslog rsyslog-openssl snmptrapd'
+fetch_receivers() {
+    # shellcheck disable=SC2086 # one word a name
+    apt-get -qq -y --no-install-recommends --download-only -o Debug::NoLocking=1 \
+        -o "Dir::Cache::archives=$RECEIVERS/archives" install $RECEIVER_PACKAGES
+}
+if ! command -v apt-get >/dev/null; then
+    say "no apt-get: Alertmanager, rsyslog and snmptrapd are used where they are installed"
+elif [ "$(cat "$RECEIVERS/unpacked.txt" 2>/dev/null)" != "$RECEIVER_PACKAGES" ]; then
+    say "unpacking $RECEIVER_PACKAGES into $RECEIVERS, as far as they are not installed"
+    rm -rf "$RECEIVERS"
+    mkdir -p "$RECEIVERS/archives/partial"
+    # Lists of packages that are missing or of long ago are no reason to give up.
+    fetch_receivers || { [ "$(id -u)" -eq 0 ] && apt-get -qq update && fetch_receivers; } ||
+        unreachable "$RECEIVER_PACKAGES"
+    for package in "$RECEIVERS"/archives/*.deb; do
+        [ ! -e "$package" ] || dpkg-deb -x "$package" "$RECEIVERS"
+    done
+    rm -rf "$RECEIVERS/archives"
+    echo "$RECEIVER_PACKAGES" >"$RECEIVERS/unpacked.txt"
+fi
+
 say "packets as scapy writes them, against the fixtures of crates/wire"
 "$VENV/bin/python" tests/interop/scapy_stamp.py check
 
@@ -77,6 +102,10 @@ SONDE_QUIC_PYTHON=$VENV/bin/python cargo test --workspace --locked --test exclus
 
 say "what the pages of docs/ say of these programs"
 SONDE_DOCS_PEERS=$PEERS cargo test --workspace --locked --test exclusive docs::performed::what_the_pages_say_of
+
+say "alerts at Alertmanager, rsyslog, snmptrapd and aiosmtpd"
+SONDE_RECEIVERS=$RECEIVERS SONDE_SMTP_PYTHON=$VENV/bin/python \
+    cargo test --workspace --locked --test receivers
 
 say "exported flows at goflow2"
 cargo test --workspace --locked --test parallel flow_collectors::goflow2
