@@ -28,19 +28,19 @@ impl Folder {
 }
 
 /// A certificate of `localhost` and 127.0.0.1 that has signed itself, and its private key: files.
-pub(crate) struct Identity {
+pub(crate) struct TestIdentity {
     pub certificate: PathBuf,
     pub key: PathBuf,
 }
 
 impl Folder {
-    pub(crate) fn identity(&self) -> Identity {
+    pub(crate) fn identity(&self) -> TestIdentity {
         let names = ["localhost", "127.0.0.1"].map(str::to_owned);
         let made = rcgen::generate_simple_self_signed(names).unwrap();
         let certificate = self.0.join("certificate.pem");
         std::fs::write(&certificate, made.cert.pem()).unwrap();
         let key = self.secret("key.pem", &made.signing_key.serialize_pem());
-        Identity { certificate, key }
+        TestIdentity { certificate, key }
     }
 }
 

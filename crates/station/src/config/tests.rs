@@ -70,6 +70,23 @@ fn what_is_wrong_is_named_with_file_line_and_key() {
             "alert.receiver.a.webhook.url",
         ),
         (
+            "[alert.receiver.a.snmp]\nto = 'nms'\nuser = 'u'\nauth_file = '/a'\nengine_id = '80'",
+            "s.toml line 5: alert: receiver.a.snmp: engine_id: version 3 needs 5 to 32 octets in \
+             hexadecimal digits, as \"80007ed904\" and the name of the station in such digits",
+            "alert.receiver.a.snmp.engine_id",
+        ),
+        (
+            "[alert.receiver.a.email]\nto = ['a@b.example']\nserver = 'mail'",
+            "s.toml line 1: alert: receiver.a.email: from: '' is no address in ASCII; give \
+             one as noc@example.org",
+            "alert.receiver.a.email.from",
+        ),
+        (
+            "[alert.receiver.a.syslog]\nto = 'log'\ntransport = 'dccp'",
+            "s.toml line 3: transport: unknown variant `dccp`, expected one of `udp`, `tcp`, `tls`",
+            "alert.receiver.a.syslog.transport",
+        ),
+        (
             "[probe.a]\nstream = { ttl = 0 }\n[[probe.a.target]]\nhost = 'h'",
             "s.toml line 2: probe.a: ttl: 0 is not within 1 and 255",
             "probe.a.stream.ttl",

@@ -19,18 +19,18 @@ use crate::alert::spool::write_whole;
 /// Sends notifications to one receiver.
 pub(super) struct SnmpClient {
     address: ServerAddress,
-    sender: Sender,
+    sender: SnmpSender,
     up: Stopwatch,
-    next: RefCell<Next>,
+    next: RefCell<NextSnmpMessage>,
 }
 
-enum Sender {
+enum SnmpSender {
     Community(String),
-    User { keys: UsmKeys, engine: Vec<u8>, file: PathBuf },
+    User { keys: Box<UsmKeys>, engine: Vec<u8>, file: PathBuf },
 }
 
 /// What is different in the next message.
-struct Next {
+struct NextSnmpMessage {
     /// How often the engine has started; `None`: nothing was sent since this start.
     boots: Option<i32>,
     id: i32,
@@ -39,7 +39,7 @@ struct Next {
 
 /// The file that says how often an engine has started.
 #[derive(Serialize, Deserialize)]
-struct Boots {
+struct EngineBoots {
     engine: Vec<u8>,
     boots: i32,
 }
@@ -48,15 +48,17 @@ impl SnmpClient {
     /// `folder` keeps how often the engine has started.
     pub fn new(manager: &SnmpManager, folder: &Path) -> SnmpClient {
         let sender = match &manager.security {
-            SnmpSecurity::Community(community) => Sender::Community(community.expose().to_owned()),
-            SnmpSecurity::User(user) => Sender::User {
-                keys: UsmKeys::new(user),
+            SnmpSecurity::Community(community) => {
+                SnmpSender::Community(community.expose().to_owned())
+            }
+            SnmpSecurity::User(user) => SnmpSender::User {
+                keys: Box::new(UsmKeys::new(user)),
                 engine: user.engine.clone(),
                 file: folder.join(BOOTS_FILE),
             },
         };
         let now = utc_now_ns().cast_unsigned();
-        let next = Next { boots: None, id: (now >> 20) as i32 & i32::MAX, salt: now };
+        let next = NextSnmpMessage { boots: None, id: (now >> 20) as i32 & i32::MAX, salt: now };
         let up = Stopwatch::start();
         SnmpClient { address: manager.address.clone(), sender, up, next: RefCell::new(next) }
     }
@@ -81,8 +83,8 @@ impl SnmpClient {
         objects.extend(trap.objects.iter().cloned());
         let pdu = trap_pdu(next.id, &objects);
         match &self.sender {
-            Sender::Community(community) => community_message(community, &pdu),
-            Sender::User { keys, engine, file } => {
+            SnmpSender::Community(community) => community_message(community, &pdu),
+            SnmpSender::User { keys, engine, file } => {
                 let boots = *next.boots.get_or_insert_with(|| another_start(file, engine));
                 let time = (up_ns / 1_000_000_000) as i32;
                 keys.message(&UsmMoment { boots, time, message: next.id, salt: next.salt }, &pdu)
@@ -102,13 +104,13 @@ fn another_start(file: &Path, engine: &[u8]) -> i32 {
     let boots = match fs::read(file) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => 1,
         Err(_) => lost(),
-        Ok(text) => match serde_json::from_slice::<Boots>(&text) {
+        Ok(text) => match serde_json::from_slice::<EngineBoots>(&text) {
             Ok(old) if old.engine != engine => 1,
             Ok(old) => old.boots.saturating_add(1),
             Err(_) => lost(),
         },
     };
-    let text = serde_json::to_vec(&Boots { engine: engine.to_owned(), boots });
+    let text = serde_json::to_vec(&EngineBoots { engine: engine.to_owned(), boots });
     // Alerts are not held back for it.
     if let Err(error) = text.map_err(io::Error::from).and_then(|text| write_whole(file, &text)) {
         let file = file.display();

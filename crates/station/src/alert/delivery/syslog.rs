@@ -44,7 +44,7 @@ impl SyslogClient {
         let sent = match (&self.tls, self.transport) {
             (_, SyslogTransport::Udp) => send_datagrams(&self.address, messages),
             (None, _) => self.connect().and_then(|(stream, deadline)| {
-                let mut stream = Bounded { stream, deadline };
+                let mut stream = BoundedStream { stream, deadline };
                 write_frames(&mut stream, messages)?;
                 stream.stream.shutdown(Shutdown::Write)?;
                 until_closed(stream)
@@ -52,7 +52,7 @@ impl SyslogClient {
             (Some((config, name)), _) => self.connect().and_then(|(stream, deadline)| {
                 let session = ClientConnection::new(config.clone(), name.clone());
                 let session = session.map_err(io::Error::other)?;
-                let mut stream = StreamOwned::new(session, Bounded { stream, deadline });
+                let mut stream = StreamOwned::new(session, BoundedStream { stream, deadline });
                 write_frames(&mut stream, messages)?;
                 stream.conn.send_close_notify();
                 stream.flush()?;
@@ -111,7 +111,7 @@ fn until_closed(mut stream: impl Read + HasDeadline) -> io::Result<()> {
 }
 
 /// A stream on which nothing takes longer than up to an instant.
-struct Bounded {
+struct BoundedStream {
     stream: TcpStream,
     deadline: Deadline,
 }
@@ -120,7 +120,7 @@ trait HasDeadline {
     fn close_within(&mut self, time: Duration);
 }
 
-impl HasDeadline for Bounded {
+impl HasDeadline for BoundedStream {
     fn close_within(&mut self, time: Duration) {
         if self.deadline.left().is_some_and(|left| left > time) {
             self.deadline = Deadline::after(time);
@@ -128,13 +128,13 @@ impl HasDeadline for Bounded {
     }
 }
 
-impl HasDeadline for StreamOwned<ClientConnection, Bounded> {
+impl HasDeadline for StreamOwned<ClientConnection, BoundedStream> {
     fn close_within(&mut self, time: Duration) {
         self.sock.close_within(time);
     }
 }
 
-impl Read for Bounded {
+impl Read for BoundedStream {
     fn read(&mut self, octets: &mut [u8]) -> io::Result<usize> {
         let left = self.deadline.left().ok_or(io::ErrorKind::TimedOut)?;
         self.stream.set_read_timeout(Some(left))?;
@@ -142,7 +142,7 @@ impl Read for Bounded {
     }
 }
 
-impl Write for Bounded {
+impl Write for BoundedStream {
     fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
         let left = self.deadline.left().ok_or(io::ErrorKind::TimedOut)?;
         self.stream.set_write_timeout(Some(left))?;
@@ -184,11 +184,11 @@ const CLOSE_WITHIN: Duration = Duration::from_secs(3);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::alert::testing::{Folder, Identity};
+    use crate::alert::testing::{Folder, TestIdentity};
     use rustls::{ServerConfig, ServerConnection};
     use std::net::{TcpListener, UdpSocket};
 
-    fn client(port: u16, transport: SyslogTransport, ca: Option<&Identity>) -> SyslogClient {
+    fn client(port: u16, transport: SyslogTransport, ca: Option<&TestIdentity>) -> SyslogClient {
         let address = ServerAddress { host: "127.0.0.1".into(), port };
         let ca = ca.map(|identity| identity.certificate.clone());
         SyslogClient::new(&SyslogServer { address, transport, ca, identity: None }).unwrap()
@@ -251,7 +251,7 @@ mod tests {
         assert!(nobody.contains("refused"), "{nobody}");
     }
 
-    fn serve_tls(identity: &Identity) -> (u16, std::thread::JoinHandle<String>) {
+    fn serve_tls(identity: &TestIdentity) -> (u16, std::thread::JoinHandle<String>) {
         let config = ServerConfig::builder_with_provider(pem::provider())
             .with_safe_default_protocol_versions()
             .unwrap()

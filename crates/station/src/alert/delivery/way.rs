@@ -14,7 +14,7 @@ use crate::alert::sink::{SinkReply, SinkRequest, SinkWay};
 pub(super) enum Way {
     Http(HttpClient),
     Syslog(SyslogClient),
-    Mail(MailClient),
+    Mail(Box<MailClient>),
     Snmp(SnmpClient),
     Exec(ExecCommand),
 }
@@ -25,7 +25,7 @@ impl Way {
         Ok(match way {
             SinkWay::Http { ca } => Way::Http(HttpClient::new(ca.as_deref())?),
             SinkWay::Syslog(server) => Way::Syslog(SyslogClient::new(server)?),
-            SinkWay::Mail(server) => Way::Mail(MailClient::new(server)?),
+            SinkWay::Mail(server) => Way::Mail(Box::new(MailClient::new(server)?)),
             SinkWay::Snmp(manager) => Way::Snmp(SnmpClient::new(manager, folder)),
             SinkWay::Exec(command) => Way::Exec(command.clone()),
         })

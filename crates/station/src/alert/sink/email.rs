@@ -89,15 +89,13 @@ impl EmailSettings {
 
     fn mailboxes(&self) -> Result<(Mailbox, Vec<Mailbox>), SettingsError> {
         let mailbox = |key: &str, text: &str| -> Result<Mailbox, SettingsError> {
-            let wrong = |why: &dyn std::fmt::Display| {
-                let why = format!("'{text}' is no address ({why}); give one as noc@example.org");
+            let parsed = text.parse::<Mailbox>().ok().filter(|mailbox| {
+                mailbox.email.to_string().is_ascii() && !text.chars().any(char::is_control)
+            });
+            parsed.ok_or_else(|| {
+                let why = format!("'{text}' is no address in ASCII; give one as noc@example.org");
                 SettingsError::new(key, why)
-            };
-            let parsed: Mailbox = text.parse().map_err(|e| wrong(&e))?;
-            if !parsed.email.to_string().is_ascii() || text.chars().any(char::is_control) {
-                return Err(wrong(&"it is more than ASCII"));
-            }
-            Ok(parsed)
+            })
         };
         if !(1..=RECIPIENTS_MOST).contains(&self.to.len()) {
             let why = format!("give 1 to {RECIPIENTS_MOST} addresses");
