@@ -210,6 +210,29 @@ fn a_redirection_is_not_followed_and_a_long_answer_not_read() {
 }
 
 #[test]
+fn a_program_takes_alerts_and_says_what_it_never_takes() {
+    let folder = Folder::new("program");
+    let file = folder.0.join("taken");
+    let script = r#"read -r line; case $line in *resolved*) echo no ends >&2; exit 65;; esac
+        echo "$line" >> "$0""#;
+    let text = format!(
+        "to = ['ops']\nfolder = '{}'\nwait = 0\ninterval = '10ms'\n[receiver.ops.exec]\n\
+         command = ['/bin/sh', '-c', '''{script}''', '{}']",
+        folder.0.display(),
+        file.display()
+    );
+    let service = Service::start(&toml::from_str(&text).unwrap());
+    service.give(alert("loss", None));
+    service.wait_for("it is taken", |status| status.delivered == 1);
+    let taken: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    assert_eq!(taken["alerts"][0]["labels"]["alertname"], "loss");
+    service.give(alert("loss", Some(2)));
+    let status = service.wait_for("its end is refused", |status| status.given_up == 1);
+    assert_eq!(status.last_error.as_deref(), Some("exit status 65: no ends"));
+    assert_eq!((status.queued, status.delivered, status.failures), (0, 1, 0));
+}
+
+#[test]
 fn a_restart_forgets_nothing() {
     let folder = Folder::new("restart");
     let (listener, to) = listen();
