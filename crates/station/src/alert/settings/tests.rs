@@ -57,8 +57,8 @@ fn what_cannot_be_names_its_key() {
 #[test]
 fn the_examples_of_the_documentation_can_be() {
     let page = include_str!("../../../../../docs/alerts.md");
-    let lines = page.lines().filter_map(|line| line.strip_prefix("    "));
-    let text = lines.collect::<Vec<_>>().join("\n");
+    let blocks = page.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let text = blocks.collect::<Vec<_>>().join("\n");
     let file = crate::config::ReadFile::parse(sonde_run::toml_file::TomlText {
         file: "docs/alerts.md".into(),
         text,
