@@ -21,7 +21,7 @@ pub enum TagCondition {
 }
 
 /// A key by which a client marks tries of one and the same change (`Idempotency-Key`).
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IdempotencyKey(String);
 
 impl EntityTag {

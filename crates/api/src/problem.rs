@@ -50,16 +50,16 @@ pub enum ProblemKind {
 pub struct ProblemDetails {
     /// Which kind, as a URI reference: a fragment of the API's document, where its advice stands.
     #[serde(rename = "type")]
-    pub kind_uri: String,
+    pub kind_uri: Box<str>,
     /// The kind in words; the same for every problem of the kind.
-    pub title: String,
+    pub title: Box<str>,
     /// The status of the response.
     pub status: u16,
     /// What happened, to what, and the next step.
     pub detail: String,
     /// Path of the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub instance: Option<String>,
+    pub instance: Option<Box<str>>,
     /// Each part of the request that is wrong.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<RequestError>,
@@ -216,8 +216,8 @@ impl ProblemDetails {
     /// Of a kind; `detail` says what happened to what, and the next step.
     pub fn new(kind: ProblemKind, detail: impl Into<String>) -> ProblemDetails {
         ProblemDetails {
-            kind_uri: kind.uri(),
-            title: kind.title().to_owned(),
+            kind_uri: kind.uri().into(),
+            title: kind.title().into(),
             status: kind.status(),
             detail: detail.into(),
             instance: None,
@@ -275,7 +275,7 @@ impl ProblemDetails {
 
     /// Its kind; `None`: no kind of this version.
     pub fn kind(&self) -> Option<ProblemKind> {
-        ProblemKind::ALL.into_iter().find(|kind| kind.uri() == self.kind_uri)
+        ProblemKind::ALL.into_iter().find(|kind| *kind.uri() == *self.kind_uri)
     }
 }
 

@@ -54,6 +54,11 @@ pub type ReplyFn =
 /// Answers a request with events.
 pub type StreamFn = fn(&dyn Backend, &ApiRequest) -> Result<Box<dyn EventStream>, ProblemDetails>;
 
+/// A route's function: asks the backend what was asked of it.
+pub type AnswerFn<P, B, R> = fn(&dyn Backend, &Asked<'_, P, B>) -> Result<R, ProblemDetails>;
+/// That of a route which answers with a page.
+pub type PageFn<P, R> = fn(&dyn Backend, &Asked<'_, P>, &PageRequest) -> Result<R, ProblemDetails>;
+
 /// One entry of the table.
 pub struct ApiRoute {
     /// The method.
@@ -136,10 +141,7 @@ impl HttpMethod {
 
 impl ApiRoute {
     /// Reads something.
-    pub fn get<P, R>(
-        head: RouteHead,
-        answer: fn(&dyn Backend, &Asked<'_, P>) -> Result<RouteAnswer<R>, ProblemDetails>,
-    ) -> ApiRoute
+    pub fn get<P, R>(head: RouteHead, answer: AnswerFn<P, (), RouteAnswer<R>>) -> ApiRoute
     where
         P: DeserializeOwned + JsonSchema + 'static,
         R: Serialize + JsonSchema + 'static,
@@ -151,14 +153,7 @@ impl ApiRoute {
     }
 
     /// Reads a page of a collection.
-    pub fn list<P, T>(
-        head: RouteHead,
-        answer: fn(
-            &dyn Backend,
-            &Asked<'_, P>,
-            &PageRequest,
-        ) -> Result<RouteAnswer<ListPage<T>>, ProblemDetails>,
-    ) -> ApiRoute
+    pub fn list<P, T>(head: RouteHead, answer: PageFn<P, RouteAnswer<ListPage<T>>>) -> ApiRoute
     where
         P: ListParams + DeserializeOwned + JsonSchema + 'static,
         T: Serialize + JsonSchema + 'static,
@@ -176,14 +171,7 @@ impl ApiRoute {
     }
 
     /// Reads a page of a table by columns: what answers gives it, and the cursor of the next page.
-    pub fn table<P, R>(
-        head: RouteHead,
-        answer: fn(
-            &dyn Backend,
-            &Asked<'_, P>,
-            &PageRequest,
-        ) -> Result<(R, Option<String>), ProblemDetails>,
-    ) -> ApiRoute
+    pub fn table<P, R>(head: RouteHead, answer: PageFn<P, (R, Option<String>)>) -> ApiRoute
     where
         P: ListParams + DeserializeOwned + JsonSchema + 'static,
         R: Serialize + JsonSchema + 'static,
@@ -202,7 +190,7 @@ impl ApiRoute {
     pub fn get_other<P>(
         head: RouteHead,
         content_type: &'static str,
-        answer: fn(&dyn Backend, &Asked<'_, P>) -> Result<RouteAnswer<Vec<u8>>, ProblemDetails>,
+        answer: AnswerFn<P, (), RouteAnswer<Vec<u8>>>,
     ) -> ApiRoute
     where
         P: DeserializeOwned + JsonSchema + 'static,
@@ -216,10 +204,7 @@ impl ApiRoute {
     }
 
     /// Does something with a body in JSON.
-    pub fn post<P, B, R>(
-        head: RouteHead,
-        answer: fn(&dyn Backend, &Asked<'_, P, B>) -> Result<RouteAnswer<R>, ProblemDetails>,
-    ) -> ApiRoute
+    pub fn post<P, B, R>(head: RouteHead, answer: AnswerFn<P, B, RouteAnswer<R>>) -> ApiRoute
     where
         P: DeserializeOwned + JsonSchema + 'static,
         B: DeserializeOwned + JsonSchema + 'static,
@@ -229,10 +214,7 @@ impl ApiRoute {
     }
 
     /// Makes something of a body in JSON.
-    pub fn create<P, B, R>(
-        head: RouteHead,
-        answer: fn(&dyn Backend, &Asked<'_, P, B>) -> Result<RouteAnswer<R>, ProblemDetails>,
-    ) -> ApiRoute
+    pub fn create<P, B, R>(head: RouteHead, answer: AnswerFn<P, B, RouteAnswer<R>>) -> ApiRoute
     where
         P: DeserializeOwned + JsonSchema + 'static,
         B: DeserializeOwned + JsonSchema + 'static,
@@ -242,10 +224,7 @@ impl ApiRoute {
     }
 
     /// Removes something.
-    pub fn delete<P>(
-        head: RouteHead,
-        answer: fn(&dyn Backend, &Asked<'_, P>) -> Result<(), ProblemDetails>,
-    ) -> ApiRoute
+    pub fn delete<P>(head: RouteHead, answer: AnswerFn<P, (), ()>) -> ApiRoute
     where
         P: DeserializeOwned + JsonSchema + 'static,
     {
@@ -327,7 +306,7 @@ impl ApiRoute {
     fn post_with_status<P, B, R>(
         status: u16,
         head: RouteHead,
-        answer: fn(&dyn Backend, &Asked<'_, P, B>) -> Result<RouteAnswer<R>, ProblemDetails>,
+        answer: AnswerFn<P, B, RouteAnswer<R>>,
     ) -> ApiRoute
     where
         P: DeserializeOwned + JsonSchema + 'static,

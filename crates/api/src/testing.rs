@@ -9,7 +9,7 @@ use crate::alerts::{
     AlertGroup, Alerts, AlertsParams, CheckedSilence, ReceiverEntry, ReceiverList, SilenceEntry,
     SilencesParams,
 };
-use crate::datum::{Datum, DatumColumn, DatumState};
+use crate::datum::{Datum, DatumColumn, DatumState, ReadingUnit};
 use crate::etag::EntityTag;
 use crate::events::{
     AcknowledgeOrder, EventAcknowledgement, EventDetail, EventEntry, EventExplanation, EventGrade,
@@ -21,9 +21,9 @@ use crate::live::{Live, LiveData, LiveTopic};
 use crate::page::{ListPage, PageRequest};
 use crate::problem::{ProblemDetails, ProblemKind};
 use crate::readings::{
-    AnswerLevel, BandTable, BandsQuery, HeatQuery, HeatTable, OverviewQuery, OverviewTable,
-    PointTable, PointsQuery, ReadingMetric, ReadingState, Readings, SeriesChoice, SeriesEntry,
-    SeriesPointTable, StateCounts, StateTable,
+    AnswerLevel, BandTable, BandsQuery, HeatQuery, HeatTable, LiveReading, OverviewQuery,
+    OverviewTable, PointTable, PointsQuery, ReadingMetric, ReadingState, Readings, SeriesChoice,
+    SeriesEntry, SeriesPointTable, StateCounts, StateTable,
 };
 use crate::request::{ChangeContext, RouteAnswer};
 use crate::ring::{LiveRing, RingLimits};
@@ -69,6 +69,11 @@ impl Default for FakeBackend {
 }
 
 impl FakeBackend {
+    /// With another ring of events.
+    pub fn with_ring(limits: RingLimits) -> FakeBackend {
+        FakeBackend { ring: LiveRing::new(FAKE_START, limits), ..FakeBackend::default() }
+    }
+
     /// With so many units: `probe.0000` and so on.
     pub fn with_units(count: usize) -> FakeBackend {
         let unit = |i| UnitEntry {
@@ -102,6 +107,15 @@ impl FakeBackend {
     pub fn publish_state(&self, now: UtcInstant, ok: u64) {
         let counts = StateCounts { ok, ..StateCounts::default() };
         self.ring.publish(now, LiveTopic::State, &LiveData::State { counts });
+    }
+
+    /// Publishes a reading of the series `id` of at least so many octets.
+    pub fn publish_reading(&self, now: UtcInstant, id: u32, octets: usize) {
+        let mut column = DatumColumn::new("x".repeat(octets), ReadingUnit::Ns);
+        column.push(Datum::sure(1.0, 1));
+        let reading = LiveReading { id, from: now, to: now, columns: vec![column] };
+        let topic = LiveTopic::Series(id.to_string());
+        self.ring.publish(now, topic, &LiveData::Reading { reading });
     }
 
     /// Targets that were added.

@@ -45,7 +45,7 @@ pub struct AdmittedConnection {
 }
 
 /// While it exists, its connection serves a request and is not closed in favour of another.
-pub struct BusyGuard<'a>(&'a AdmittedConnection);
+pub struct BusyGuard(Arc<AdmittedConnection>);
 
 impl Admission {
     pub fn new(limits: ConnectionLimits) -> Admission {
@@ -147,9 +147,9 @@ impl AdmittedConnection {
         true
     }
 
-    pub fn busy(&self) -> BusyGuard<'_> {
+    pub fn busy(self: &Arc<Self>) -> BusyGuard {
         self.count(1);
-        BusyGuard(self)
+        BusyGuard(self.clone())
     }
 
     fn count(&self, change: i32) {
@@ -165,7 +165,7 @@ impl Drop for AdmittedConnection {
     }
 }
 
-impl Drop for BusyGuard<'_> {
+impl Drop for BusyGuard {
     fn drop(&mut self) {
         self.0.count(-1);
     }
@@ -191,7 +191,7 @@ mod tests {
         ConnectionLimits { anonymous: 4, anonymous_per_network: 2, authenticated: 2 };
 
     struct Caller {
-        connection: AdmittedConnection,
+        connection: Arc<AdmittedConnection>,
         closed: Arc<AtomicBool>,
     }
 
@@ -201,7 +201,7 @@ mod tests {
             let close = closed.clone();
             let connection = admission
                 .admit(from.parse().unwrap(), move || close.store(true, Ordering::Relaxed));
-            Caller { connection, closed }
+            Caller { connection: Arc::new(connection), closed }
         }
 
         fn closed(&self) -> bool {

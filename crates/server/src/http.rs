@@ -7,37 +7,29 @@
 mod authentication;
 #[cfg(test)]
 pub(crate) mod testing;
-mod unread;
 
-use std::convert::Infallible;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
 
 pub use axum::Router;
 use axum::extract::{self, FromRequest, FromRequestParts as _};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use http_body_util::{BodyExt as _, Limited};
-use hyper::body::{Body as _, Bytes, Incoming};
+use hyper::body::{Bytes, Incoming};
 use hyper::header::{
     ALLOW, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, WWW_AUTHENTICATE,
     X_CONTENT_TYPE_OPTIONS,
 };
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
 use hyper::{Method, StatusCode, Uri};
-use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::json;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{mpsc, oneshot, watch};
-use tokio_rustls::TlsAcceptor;
 use tower_service::Service as _;
 
 pub use self::authentication::{Authentication, TOKEN_MIN, Token};
-use self::unread::DrainedBody;
-use crate::admission::{Admission, AdmittedConnection, ConnectionLimits};
+use crate::accept::{self, BodyFault, Client, Site, SiteBounds};
+pub use crate::accept::{ConnectionAddresses, ServerStop};
+use crate::admission::ConnectionLimits;
+use crate::unread::DrainedBody;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
@@ -47,47 +39,10 @@ pub(crate) struct Request {
     pub ends: ConnectionAddresses,
 }
 
-/// The ends of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ConnectionAddresses {
-    pub peer: IpAddr,
-    /// The address of this host that the client has called.
-    pub local: IpAddr,
-}
-
-impl ConnectionAddresses {
-    /// Both on this host.
-    pub const LOOPBACK: ConnectionAddresses = ConnectionAddresses {
-        peer: IpAddr::V4(Ipv4Addr::LOCALHOST),
-        local: IpAddr::V4(Ipv4Addr::LOCALHOST),
-    };
-}
-
 /// A server that listens.
 pub struct Server {
     listener: std::net::TcpListener,
     access: Authentication,
-}
-
-#[derive(Clone, Debug)]
-pub struct ServerStop(Arc<watch::Sender<bool>>);
-
-impl ServerStop {
-    /// Of a server that is yet to be started.
-    pub fn new() -> ServerStop {
-        ServerStop(Arc::new(watch::Sender::new(false)))
-    }
-
-    /// Requests under way are answered, then [`Server::serve`] returns.
-    pub fn stop(&self) {
-        self.0.send_replace(true);
-    }
-}
-
-impl Default for ServerStop {
-    fn default() -> ServerStop {
-        ServerStop::new()
-    }
 }
 
 impl Server {
@@ -100,9 +55,7 @@ impl Server {
             let why = format!("{address} can be reached by others, who would read the token");
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
         }
-        let listener = std::net::TcpListener::bind(address)?;
-        listener.set_nonblocking(true)?;
-        Ok(Server { listener, access })
+        Ok(Server { listener: accept::listen(address)?, access })
     }
 
     /// Where it listens: with port 0 the kernel chose one.
@@ -118,113 +71,48 @@ impl Server {
     /// # Errors
     /// No threads or no event queue to be had.
     pub fn serve(self, routes: Router, stop: &ServerStop) -> io::Result<()> {
-        // One thread moves octets; what answers has its own: see [`work`].
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .max_blocking_threads(SERVICE_THREADS)
-            .thread_name("sonde-http")
-            .enable_all()
-            .build()?;
-        let stopped = stop.0.subscribe();
-        runtime.block_on(self.accept(routes.fallback(nowhere), stopped))
-    }
-
-    async fn accept(self, routes: Router, mut stopped: watch::Receiver<bool>) -> io::Result<()> {
-        let listener = TcpListener::from_std(self.listener)?;
-        let (access, admission) = (Arc::new(self.access), Admission::new(LIMITS));
-        // Gone when every connection is.
-        let (alive, mut ended) = mpsc::channel::<()>(1);
-        loop {
-            let stream = tokio::select! {
-                _ = stopped.wait_for(|&s| s) => break,
-                accepted = listener.accept() => match accepted {
-                    Ok((stream, _)) => stream,
-                    // Out of descriptors, or a client gone again: the next may do better.
-                    Err(_) => {
-                        tokio::time::sleep(Duration::from_millis(50)).await;
-                        continue;
-                    }
-                },
-            };
-            let (Ok(peer), Ok(local)) = (stream.peer_addr(), stream.local_addr()) else {
-                continue;
-            };
-            let (close, closed) = oneshot::channel::<()>();
-            let connection = admission.admit(peer.ip(), move || drop(close));
-            let ends = ConnectionAddresses { peer: peer.ip(), local: local.ip() };
-            let client = Client {
-                access: access.clone(),
-                routes: routes.clone(),
-                connection: Arc::new(connection),
-                ends,
-            };
-            let (alive, stopped) = (alive.clone(), stopped.clone());
-            tokio::spawn(async move {
-                let _alive = alive;
-                tokio::select! {
-                    // The sending half is dropped by `close` alone.
-                    _ = closed => {}
-                    () = client.serve(stream, stopped) => {}
-                }
-            });
-        }
-        drop((listener, alive));
-        admission.close_anonymous();
-        // Connections that are busy end after their answers.
-        let _ = tokio::time::timeout(FAREWELL, ended.recv()).await;
-        Ok(())
+        let site = OtgSite { access: self.access, routes: routes.fallback(nowhere) };
+        accept::serve(self.listener, Arc::new(site), stop)
     }
 }
 
-/// Who is at the other end of a connection, and what answers him.
-#[derive(Clone)]
-struct Client {
-    access: Arc<Authentication>,
+/// Who may ask, and what answers.
+struct OtgSite {
+    access: Authentication,
     routes: Router,
-    connection: Arc<AdmittedConnection>,
-    ends: ConnectionAddresses,
 }
 
-impl Client {
-    async fn serve(self, stream: TcpStream, stopped: watch::Receiver<bool>) {
-        let _ = stream.set_nodelay(true);
-        let Some(tls) = self.access.tls().cloned() else {
-            return connection(TokioIo::new(stream), self, stopped).await;
-        };
-        let made = tokio::time::timeout(HANDSHAKE, TlsAcceptor::from(tls).accept(stream)).await;
-        let Ok(Ok(stream)) = made else { return };
+impl Site for OtgSite {
+    fn tls(&self) -> Option<&Arc<rustls::ServerConfig>> {
+        self.access.tls()
+    }
+
+    fn handshake_authenticates(&self) -> bool {
         // Without a token it is the certificate that says who it is.
-        if self.access.token().is_none() && !self.connection.mark_authenticated() {
-            return;
+        self.access.token().is_none()
+    }
+
+    fn bounds(&self) -> SiteBounds {
+        SiteBounds {
+            connections: LIMITS,
+            buffer: BUFFER,
+            header: BUFFER,
+            stall: accept::STALL,
+            threads: SERVICE_THREADS,
         }
-        connection(TokioIo::new(stream), self, stopped).await;
+    }
+
+    async fn answer(
+        self: Arc<Self>,
+        request: hyper::Request<Incoming>,
+        client: Client,
+    ) -> Response {
+        handle(request, &self, client).await
     }
 }
 
-async fn connection<I>(io: I, client: Client, mut stopped: watch::Receiver<bool>)
-where
-    I: hyper::rt::Read + hyper::rt::Write + Unpin,
-{
-    let handler = service_fn(move |request| {
-        let client = client.clone();
-        async move { Ok::<_, Infallible>(handle(request, client).await) }
-    });
-    let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(PATIENCE);
-    let connection = builder.serve_connection(io, handler);
-    tokio::pin!(connection);
-    let ended = tokio::select! {
-        ended = connection.as_mut() => Some(ended),
-        _ = stopped.wait_for(|&s| s) => None,
-    };
-    if ended.is_none() {
-        connection.as_mut().graceful_shutdown();
-        let _ = connection.await;
-    }
-}
-
-async fn handle(request: hyper::Request<Incoming>, client: Client) -> Response {
-    let mut answer = answer(DrainedBody::of(request), client).await;
+async fn handle(request: hyper::Request<Incoming>, site: &OtgSite, client: Client) -> Response {
+    let mut answer = answer(DrainedBody::of(request, DRAINED_MAX), site, client).await;
     let headers = answer.headers_mut();
     // A page has parts of a plan in it, which somebody else may have sent.
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(HARMLESS));
@@ -232,8 +120,12 @@ async fn handle(request: hyper::Request<Incoming>, client: Client) -> Response {
     answer
 }
 
-async fn answer(mut request: hyper::Request<DrainedBody>, client: Client) -> Response {
-    if let Some(token) = client.access.token() {
+async fn answer(
+    mut request: hyper::Request<DrainedBody>,
+    site: &OtgSite,
+    client: Client,
+) -> Response {
+    if let Some(token) = site.access.token() {
         if !token.is_shown(request.headers()) {
             let why = "show the token that 'sonde otg' printed or keeps in its file: \
                        http://sonde:TOKEN@ADDRESS, or Authorization: Bearer TOKEN";
@@ -250,7 +142,7 @@ async fn answer(mut request: hyper::Request<DrainedBody>, client: Client) -> Res
         return refusal(status, &why);
     }
     request.extensions_mut().insert(client.ends);
-    routed(client.routes, request).await
+    routed(site.routes.clone(), request).await
 }
 
 /// The answer of the routes, with the reason where a path does not take the method.
@@ -286,18 +178,13 @@ impl<S: Send + Sync> FromRequest<S> for Request {
         let (mut head, body) = request.into_parts();
         let ends = Extension::from_request_parts(&mut head, state).await;
         let Extension(ends) = ends.map_err(IntoResponse::into_response)?;
-        let too_long = || {
-            let why = format!("a request has at most {BODY_MAX} octets");
-            refusal(StatusCode::PAYLOAD_TOO_LARGE, &why)
-        };
-        if body.size_hint().lower() > BODY_MAX as u64 {
-            return Err(too_long());
-        }
-        let limited = Limited::new(body, BODY_MAX).collect();
-        match tokio::time::timeout(PATIENCE, limited).await {
-            Ok(Ok(body)) => Ok(Request { body: body.to_bytes(), ends }),
-            Ok(Err(e)) if e.is::<http_body_util::LengthLimitError>() => Err(too_long()),
-            Ok(Err(_)) | Err(_) => {
+        match accept::read_body(body, BODY_MAX).await {
+            Ok(body) => Ok(Request { body, ends }),
+            Err(BodyFault::TooLong) => {
+                let why = format!("a request has at most {BODY_MAX} octets");
+                Err(refusal(StatusCode::PAYLOAD_TOO_LARGE, &why))
+            }
+            Err(BodyFault::NotWhole) => {
                 let why = "the request did not come whole, or not in time";
                 Err(refusal(StatusCode::REQUEST_TIMEOUT, why))
             }
@@ -351,7 +238,7 @@ fn refused(method: &Method, headers: &HeaderMap) -> Option<(StatusCode, String)>
     None
 }
 
-fn names_an_address(host: &str) -> bool {
+pub(crate) fn names_an_address(host: &str) -> bool {
     if host.parse::<SocketAddr>().is_ok() || host.parse::<IpAddr>().is_ok() {
         return true;
     }
@@ -367,17 +254,15 @@ fn names_an_address(host: &str) -> bool {
 const HARMLESS: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox";
 /// Octets of a request, at most: a configuration of some ten thousand flows.
 pub const BODY_MAX: usize = 16 << 20;
+/// Octets of a refused request, at most, that are read for the sake of its answer.
+const DRAINED_MAX: usize = 4 * BODY_MAX;
 /// Connections at a time.
 const LIMITS: ConnectionLimits =
     ConnectionLimits { anonymous: 64, anonymous_per_network: 16, authenticated: 64 };
 /// Requests that are worked on at a time.
 const SERVICE_THREADS: usize = 8;
-/// For a request's header, and again for its body.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// For a TLS handshake.
-const HANDSHAKE: Duration = Duration::from_secs(10);
-/// For requests under way when the server is stopped.
-const FAREWELL: Duration = Duration::from_secs(10);
+/// Octets of a connection that are held in either direction; hyper's own choice.
+const BUFFER: usize = 8192 + 4096 * 100;
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,7 @@
 //! Routes without a connection.
 
 use axum::body::Body;
+use http_body_util::BodyExt as _;
 
 use super::*;
 

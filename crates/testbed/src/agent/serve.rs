@@ -105,6 +105,7 @@ impl Agent {
                 // Whoever waits for what comes next hears that nothing will.
                 let admitted =
                     self.admission.admit(peer.ip(), move || _ = closer.shutdown(Shutdown::Both));
+                let admitted = Arc::new(admitted);
                 let started = std::thread::Builder::new().name("sonde-session".into());
                 let session = move || {
                     let ended = self.session(stream, peer, &admitted, stop);
@@ -128,7 +129,7 @@ impl Agent {
         &self,
         stream: TcpStream,
         peer: SocketAddr,
-        admitted: &AdmittedConnection,
+        admitted: &Arc<AdmittedConnection>,
         stop: &AtomicBool,
     ) -> Result<()> {
         stream.set_nonblocking(false)?;

@@ -8,24 +8,27 @@ use hyper::Request;
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use hyper::header::EXPECT;
 
-use super::{BODY_MAX, PATIENCE};
+use crate::accept::PATIENCE;
 
 /// A request's body. What nobody has read when it is dropped is taken off the connection, up to
-/// [`DRAINED_MAX`] octets: a client that writes all before it reads would find its connection reset
+/// a bound: a client that writes all before it reads would find its connection reset
 /// instead of an answer (RFC 9112, section 9.6).
-pub(super) struct DrainedBody {
+pub(crate) struct DrainedBody {
     /// `None`: being dropped.
     body: Option<Incoming>,
     /// The client sends it, or has begun to.
     comes: bool,
+    /// Octets, at most, that are read for the sake of the answer.
+    drained_max: usize,
 }
 
 impl DrainedBody {
-    pub fn of(request: Request<Incoming>) -> Request<DrainedBody> {
+    /// Of which at most `drained_max` octets are read that nobody asked for.
+    pub fn of(request: Request<Incoming>, drained_max: usize) -> Request<DrainedBody> {
         // Whoever waits for an interim answer sends nothing after a final one (RFC 9110, section
         // 10.1.1), and to read would be to send the former.
         let comes = !request.headers().contains_key(EXPECT);
-        request.map(|body| DrainedBody { body: Some(body), comes })
+        request.map(|body| DrainedBody { body: Some(body), comes, drained_max })
     }
 }
 
@@ -55,14 +58,13 @@ impl Body for DrainedBody {
 impl Drop for DrainedBody {
     fn drop(&mut self) {
         if let Some(body) = self.body.take().filter(|body| self.comes && !body.is_end_stream()) {
-            tokio::spawn(drain(body));
+            tokio::spawn(drain(body, self.drained_max));
         }
     }
 }
 
-async fn drain(mut body: Incoming) {
+async fn drain(mut body: Incoming, mut left: usize) {
     let read = async {
-        let mut left = DRAINED_MAX;
         while let Some(Ok(frame)) = body.frame().await {
             match left.checked_sub(frame.data_ref().map_or(0, Bytes::len)) {
                 Some(less) => left = less,
@@ -72,6 +74,3 @@ async fn drain(mut body: Incoming) {
     };
     let _ = tokio::time::timeout(PATIENCE, read).await;
 }
-
-/// Octets of a refused request, at most, that are read for the sake of its answer.
-pub(super) const DRAINED_MAX: usize = 4 * BODY_MAX;
