@@ -5,7 +5,7 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -18,12 +18,13 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Sleep;
 use tokio_rustls::TlsAcceptor;
 
 use crate::admission::{Admission, AdmittedConnection, ConnectionLimits};
+use crate::listener::Listener;
 
 /// The ends of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,19 +105,12 @@ pub(crate) struct Client {
     pub stopped: watch::Receiver<bool>,
 }
 
-/// Takes an address.
-pub(crate) fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
-    let listener = std::net::TcpListener::bind(address)?;
-    listener.set_nonblocking(true)?;
-    Ok(listener)
-}
-
 /// Serves until stopped.
 ///
 /// # Errors
 /// No threads or no event queue to be had.
 pub(crate) fn serve<S: Site>(
-    listener: std::net::TcpListener,
+    listener: Listener,
     site: Arc<S>,
     stop: &ServerStop,
 ) -> io::Result<()> {
@@ -128,23 +122,26 @@ pub(crate) fn serve<S: Site>(
         .enable_all()
         .build()?;
     let stopped = stop.0.subscribe();
-    runtime.block_on(accept(listener, site, stopped))
+    let served = runtime.block_on(accept(listener, site, stopped));
+    // What still looks for an answer that nobody waits for is left to itself.
+    runtime.shutdown_timeout(FAREWELL);
+    served
 }
 
 async fn accept<S: Site>(
-    listener: std::net::TcpListener,
+    listener: Listener,
     site: Arc<S>,
     mut stopped: watch::Receiver<bool>,
 ) -> io::Result<()> {
-    let listener = TcpListener::from_std(listener)?;
+    let listener = listener.into_async()?;
     let admission = Admission::new(site.bounds().connections);
     // Gone when every connection is.
     let (alive, mut ended) = mpsc::channel::<()>(1);
     loop {
-        let stream = tokio::select! {
+        let (stream, ends) = tokio::select! {
             _ = stopped.wait_for(|&s| s) => break,
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
+                Ok(accepted) => accepted,
                 // Out of descriptors, or a client gone again: the next may do better.
                 Err(_) => {
                     tokio::time::sleep(Duration::from_millis(50)).await;
@@ -152,12 +149,8 @@ async fn accept<S: Site>(
                 }
             },
         };
-        let (Ok(peer), Ok(local)) = (stream.peer_addr(), stream.local_addr()) else {
-            continue;
-        };
         let (close, closed) = oneshot::channel::<()>();
-        let connection = Arc::new(admission.admit(peer.ip(), move || drop(close)));
-        let ends = ConnectionAddresses { peer: peer.ip(), local: local.ip() };
+        let connection = Arc::new(admission.admit(ends.peer, move || drop(close)));
         let client = Client { connection, ends, stopped: stopped.clone() };
         let (alive, site) = (alive.clone(), site.clone());
         tokio::spawn(async move {
@@ -176,8 +169,10 @@ async fn accept<S: Site>(
     Ok(())
 }
 
-async fn converse<S: Site>(site: Arc<S>, client: Client, stream: TcpStream) {
-    let _ = stream.set_nodelay(true);
+async fn converse<S: Site, C>(site: Arc<S>, client: Client, stream: C)
+where
+    C: AsyncRead + AsyncWrite + Unpin,
+{
     let Some(tls) = site.tls().cloned() else {
         return connection(TokioIo::new(stream), site, client).await;
     };

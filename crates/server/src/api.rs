@@ -12,6 +12,7 @@ mod tokens;
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +25,7 @@ pub use self::limit::CallLimits;
 pub use self::tokens::{ApiToken, TokenFileError, TokenStore, parse_tokens};
 use crate::accept::{self, Client, ServerStop, Site, SiteBounds};
 use crate::admission::ConnectionLimits;
+use crate::listener::Listener;
 
 /// Who may ask, and how it is kept from others.
 #[derive(Clone, Default)]
@@ -86,7 +88,7 @@ pub struct ApiHooks {
 
 /// A server that listens.
 pub struct ApiServer {
-    listener: std::net::TcpListener,
+    listener: Listener,
     access: ApiAccess,
 }
 
@@ -100,15 +102,25 @@ impl ApiServer {
         if let Some(why) = access.refuses(address) {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
         }
-        Ok(ApiServer { listener: accept::listen(address)?, access })
+        Ok(ApiServer { listener: Listener::tcp(address)?, access })
+    }
+
+    /// Takes a Unix socket that only this process's user may connect to, mode 0600. One that
+    /// nobody answers on is replaced; ours is removed once it is served no more.
+    ///
+    /// # Errors
+    /// `AddrInUse`: somebody answers on it; `AlreadyExists`: a file is there that is no socket;
+    /// what the kernel refuses.
+    pub fn bind_socket(path: &Path, access: ApiAccess) -> io::Result<ApiServer> {
+        Ok(ApiServer { listener: Listener::unix(path)?, access })
     }
 
     /// Where it listens: with port 0 the kernel chose one.
     ///
     /// # Errors
-    /// None that could be named.
+    /// `Unsupported`: it is a Unix socket.
     pub fn address(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
+        self.listener.address()
     }
 
     /// Serves until stopped.

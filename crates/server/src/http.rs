@@ -29,6 +29,7 @@ pub use self::authentication::{Authentication, TOKEN_MIN, Token};
 use crate::accept::{self, BodyFault, Client, Site, SiteBounds};
 pub use crate::accept::{ConnectionAddresses, ServerStop};
 use crate::admission::ConnectionLimits;
+use crate::listener::Listener;
 use crate::unread::DrainedBody;
 
 #[derive(Clone, Debug)]
@@ -41,7 +42,7 @@ pub(crate) struct Request {
 
 /// A server that listens.
 pub struct Server {
-    listener: std::net::TcpListener,
+    listener: Listener,
     access: Authentication,
 }
 
@@ -55,7 +56,7 @@ impl Server {
             let why = format!("{address} can be reached by others, who would read the token");
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
         }
-        Ok(Server { listener: accept::listen(address)?, access })
+        Ok(Server { listener: Listener::tcp(address)?, access })
     }
 
     /// Where it listens: with port 0 the kernel chose one.
@@ -63,7 +64,7 @@ impl Server {
     /// # Errors
     /// None that could be named.
     pub fn address(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
+        self.listener.address()
     }
 
     /// Serves until stopped.

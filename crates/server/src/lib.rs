@@ -10,6 +10,7 @@ mod accept;
 pub mod admission;
 pub mod api;
 pub mod http;
+mod listener;
 pub mod otg;
 pub mod runs;
 mod unread;

@@ -498,3 +498,25 @@ fn silences_and_acknowledgements_bear_the_name_of_their_token() {
         assert_eq!(bed.ask("DELETE", id).token(&bed.operate).send().status, 204);
     });
 }
+
+#[test]
+fn whoever_may_open_the_socket_asks_without_a_token() {
+    use std::io::{Read as _, Write as _};
+    let path = std::env::temp_dir().join(format!("sonde-api-{}.sock", std::process::id()));
+    let access = ApiAccess { anonymous: Some(AccessRole::Admin), ..ApiAccess::default() };
+    let server = ApiServer::bind_socket(&path, access).unwrap();
+    let stop = ServerStop::new();
+    let backend = Arc::new(FakeBackend::default());
+    std::thread::scope(|scope| {
+        let served =
+            scope.spawn(|| server.serve(backend, ApiLimits::default(), ApiHooks::default(), &stop));
+        let mut stream = std::os::unix::net::UnixStream::connect(&path).unwrap();
+        stream.write_all(b"GET /sonde/v1/config HTTP/1.0\r\nHost: localhost\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        stop.stop();
+        served.join().unwrap().unwrap();
+        assert!(answer.contains(" 200 ") && answer.contains("\"version\":\"c1\""), "{answer}");
+    });
+    assert!(!path.exists());
+}
