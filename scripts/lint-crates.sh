@@ -22,7 +22,7 @@ may_use() {
     bpf | meter | store) echo wire results ;;
     lab) echo results sys ;;
     run) echo wire results sys bpf port meter ;;
-    station) echo wire results sys meter run api store ;;
+    station) echo wire results sys meter run api server store ;;
     testbed) echo wire results sys bpf port meter lab report run server ;;
     cli) echo wire results sys lab report run testbed station store ;;
     perf) echo wire results sys bpf port meter lab report run testbed server store ;;
@@ -110,9 +110,9 @@ only 'do input or output' '(^|[^_[:alnum:]])fs::|std::process::|std::io::(stdin|
 only 'read a clock' '(Instant|SystemTime)::now|clock_gettime' sys bpf port lab run testbed server cli
 
 found=$(code crates/station/src |
-    grep -Ev '^crates/station/src/(runner|alert/delivery|keep/thread|judge/thread).rs:' |
+    grep -Ev '^crates/station/src/(runner|service|serve|alert/delivery|keep/thread|live/thread|judge/thread).rs:' |
     grep -E '(steady|tai|unix|realtime)_now|thread::(spawn|Builder)' || true)
-[ -z "$found" ] || fail "station reads clocks and starts threads in runner.rs, alert/delivery.rs, keep/thread.rs and judge/thread.rs alone:
+[ -z "$found" ] || fail "station reads clocks and starts threads in runner.rs, service.rs, serve.rs, alert/delivery.rs and the thread.rs of keep, live and judge alone:
 $found"
 
 exit $failed

@@ -116,14 +116,17 @@ impl Datum<f64> {
     /// The quantile `q` (0..=1) of a histogram, ns. It is given only where at least 5 samples lie
     /// beyond it: a p99 needs 500. The maximum (`q` = 1) needs one.
     pub fn quantile(hist: &Hist, q: f64, caveats: CaveatSet) -> Datum<f64> {
-        let Some(value) = hist.quantile(q) else {
-            return Datum::NoData("no samples".to_owned());
-        };
-        if q < 1.0 && q > 0.0 && !enough(hist.count, q) {
+        Datum::of_quantile(hist.quantile(q), hist.count, q, caveats)
+    }
+
+    /// The same of a quantile that stands on `n` samples; `None`: there are none.
+    pub fn of_quantile(value: Option<i64>, n: u64, q: f64, caveats: CaveatSet) -> Datum<f64> {
+        let Some(value) = value else { return Datum::NoData("no samples".to_owned()) };
+        if q < 1.0 && q > 0.0 && !enough(n, q) {
             // The same text for any count: a column keeps each distinct one.
             return Datum::NoData("too few samples for this quantile".to_owned());
         }
-        Datum::Value { value: value as f64, n: hist.count, caveats }
+        Datum::Value { value: value as f64, n, caveats }
     }
 }
 

@@ -243,6 +243,10 @@ fn follow(
         let why = format!("has {}; a stream has at most {TOPICS_MAX}", topics.len());
         return Err(ProblemDetails::of_parameter(ProblemKind::Unprocessable, "topics", why));
     }
+    if !backend.live().has_room_for(&topics) {
+        let why = "other clients follow as many series as can be; follow those, or fewer";
+        return Err(ProblemDetails::new(ProblemKind::TooManyRequests, why).retry_after(60));
+    }
     let after = request.last_event_id.as_deref();
     Ok(Box::new(ring::LiveRing::follow(backend.live(), after, topics, request.now)))
 }

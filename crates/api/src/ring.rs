@@ -3,7 +3,7 @@
 //! A client is a position in the ring. So a slow one costs no memory, and slows nobody: what it
 //! cannot take is left out, and it is told so.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -23,6 +23,8 @@ pub struct RingLimits {
     pub age_ns: i64,
     /// How many a client that is connected may be behind before it is taken to the newest.
     pub behind: u64,
+    /// Series whose readings may be followed at a time, by all clients together.
+    pub series: usize,
 }
 
 /// Events, the newest last.
@@ -42,6 +44,16 @@ struct Held {
     closed: bool,
     wakers: BTreeMap<u64, Waker>,
     readers: u64,
+    /// Series whose readings are wanted.
+    followed: BTreeMap<String, Followed>,
+}
+
+/// A series that clients follow, or did.
+#[derive(Clone, Copy, Default)]
+struct Followed {
+    readers: u64,
+    /// When the last of them left.
+    left: UtcInstant,
 }
 
 /// One client's position.
@@ -59,7 +71,13 @@ struct RingReader {
 
 impl Default for RingLimits {
     fn default() -> RingLimits {
-        RingLimits { events: 4_096, octets: 16 << 20, age_ns: 300_000_000_000, behind: 256 }
+        RingLimits {
+            events: 4_096,
+            octets: 16 << 20,
+            age_ns: 300_000_000_000,
+            behind: 256,
+            series: 512,
+        }
     }
 }
 
@@ -102,6 +120,25 @@ impl LiveRing {
         Arc::strong_count(self).saturating_sub(1)
     }
 
+    /// Ids of the series whose readings are to be published: those that a client follows, or
+    /// followed so lately that it may come back for what it missed.
+    pub fn followed(&self, now: UtcInstant) -> Vec<String> {
+        let mut held = self.held();
+        held.now = held.now.max(now);
+        let (now, age) = (held.now, self.limits.age_ns);
+        held.followed
+            .retain(|_, of| of.readers > 0 || now.ns().saturating_sub(of.left.ns()) <= age);
+        held.followed.keys().cloned().collect()
+    }
+
+    /// Whether a client may follow these, too.
+    pub fn has_room_for(&self, topics: &[LiveTopic]) -> bool {
+        let held = self.held();
+        let more: BTreeSet<&String> =
+            series_of(topics).filter(|id| !held.followed.contains_key(*id)).collect();
+        held.followed.len() + more.len() <= self.limits.series
+    }
+
     /// Events for one client, from the newest on, or after the one that it has had.
     pub fn follow(
         ring: &Arc<LiveRing>,
@@ -113,6 +150,11 @@ impl LiveRing {
         held.readers += 1;
         let (id, newest) = (held.readers, held.newest);
         let oldest = held.oldest();
+        // What nobody followed was not published.
+        let unheard = series_of(&topics).any(|id| !held.followed.contains_key(id));
+        for id in series_of(&topics) {
+            held.followed.entry(id.clone()).or_default().readers += 1;
+        }
         drop(held);
         let told = |reason, missed| Some(LiveGap { reason, missed, at: now });
         let (next, first) = match after.map(LiveEventId::parse) {
@@ -127,6 +169,7 @@ impl LiveRing {
             Some(Some(id)) if id.sequence + 1 < oldest => {
                 (oldest, told(GapReason::TooLongAway, Some(oldest - id.sequence - 1)))
             }
+            Some(Some(id)) if unheard => (id.sequence + 1, told(GapReason::TooLongAway, None)),
             Some(Some(id)) => (id.sequence + 1, None),
         };
         RingReader { ring: ring.clone(), id, next, resumes_to: newest, topics, first }
@@ -190,8 +233,23 @@ impl EventStream for RingReader {
 
 impl Drop for RingReader {
     fn drop(&mut self) {
-        self.ring.held().wakers.remove(&self.id);
+        let mut held = self.ring.held();
+        held.wakers.remove(&self.id);
+        let now = held.now;
+        for id in series_of(&self.topics) {
+            if let Some(of) = held.followed.get_mut(id) {
+                (of.readers, of.left) = (of.readers.saturating_sub(1), now);
+            }
+        }
     }
+}
+
+/// Series that are among these, each as often as it is there.
+fn series_of(topics: &[LiveTopic]) -> impl Iterator<Item = &String> {
+    topics.iter().filter_map(|topic| match topic {
+        LiveTopic::Series(id) => Some(id),
+        _ => None,
+    })
 }
 
 #[cfg(test)]
@@ -201,7 +259,7 @@ mod tests {
     use proptest::prelude::*;
 
     const LIMITS: RingLimits =
-        RingLimits { events: 10, octets: 1 << 20, age_ns: 300_000_000_000, behind: 4 };
+        RingLimits { events: 10, octets: 1 << 20, age_ns: 300_000_000_000, behind: 4, series: 2 };
 
     fn at(seconds: i64) -> UtcInstant {
         UtcInstant::from_ms(1_000_000 + seconds * 1_000)
@@ -226,6 +284,26 @@ mod tests {
             StreamItem::Gap(_) => 0,
         };
         std::iter::from_fn(|| poll(reader).map(of)).collect()
+    }
+
+    #[test]
+    fn readings_are_wanted_while_a_client_follows_and_as_long_as_it_may_resume() {
+        let ring = LiveRing::new(at(0), LIMITS);
+        publish(&ring, 1);
+        let of = |id: &str| vec![LiveTopic::Series(id.to_owned())];
+        let reader = LiveRing::follow(&ring, None, of("7"), at(1));
+        assert_eq!(ring.followed(at(1_000)), ["7"]);
+        assert!(ring.has_room_for(&of("8")) && ring.has_room_for(&of("7")));
+        assert!(!ring.has_room_for(&[of("8"), of("9")].concat()));
+        drop(reader);
+        assert_eq!(ring.followed(at(1_300)), ["7"]);
+        let mut back = LiveRing::follow(&ring, Some("1000000-1"), of("7"), at(1_300));
+        assert_eq!(rest(&mut back), [0; 0], "nothing was missed");
+        drop(back);
+        assert!(ring.followed(at(1_601)).is_empty());
+        // Nobody published it meanwhile: that is no silence.
+        let mut late = LiveRing::follow(&ring, Some("1000000-1"), of("7"), at(1_602));
+        assert_eq!(rest(&mut late), [0]);
     }
 
     fn state() -> Vec<LiveTopic> {

@@ -15,7 +15,9 @@ use sonde_run::running::{Next, RecordReceiver, Stop};
 use sonde_station::config::Config;
 use sonde_station::hub::{Hub, Report, Said};
 use sonde_station::reload::{Step, StopReason};
-use sonde_station::runner::{self, Station, StationEnded};
+use sonde_station::runner::StationEnded;
+use sonde_station::serve::BoundApi;
+use sonde_station::service::{LoadedConfig, ReloadFailure, Service};
 
 use crate::exit::{Exit, Failure};
 use crate::signals;
@@ -44,17 +46,24 @@ static RELOAD: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 
 /// Runs the units of a configuration until it is asked to end.
 pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
-    let config = Config::load(&args.config).map_err(|errors| wrong(&args.config, &errors))?;
+    let loaded = LoadedConfig::read(&args.config).map_err(|errors| wrong(&args.config, &errors))?;
+    let config = &loaded.config;
     let units = config.plan.iter().count();
     let stop = signals::daemon_stop(|| RELOAD.store(true, Ordering::Relaxed))?;
     let hub = Hub::new(Report::records);
     let reports = hub.subscribe("log", REPORTS);
+    let bound = BoundApi::bind(&config.api, &config.store.path)?;
+    let address = bound.address();
     let uses = config.uses();
     give_up(&uses, &config.writes())?;
-    let station = runner::start(config, hub, stop.clone(), Some(uses), signals::invocation())?;
+    let started = (Some(uses), signals::invocation());
+    let service = Service::start(&args.config, loaded, bound, hub, stop.clone(), started)?;
     sonde_errln!(INFO, "{} runs until Ctrl-C, units: {units}", args.config.display());
-    follow(&station, &reports, &stop, &args.config);
-    let StationEnded { stuck, store, judge } = station.join();
+    if let Some(address) = address {
+        sonde_errln!(INFO, "the API listens on {address}");
+    }
+    follow(&service, &reports, &stop, &args.config);
+    let StationEnded { stuck, store, judge } = service.join();
     while let Some(report) = reports.next_now() {
         say(&report);
     }
@@ -80,10 +89,10 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
 }
 
 /// Says what happens, and reloads, until it is asked to end.
-fn follow(station: &Station, reports: &RecordReceiver<Arc<Report>>, stop: &Stop, path: &Path) {
+fn follow(service: &Service, reports: &RecordReceiver<Arc<Report>>, stop: &Stop, path: &Path) {
     while !stop.is_asked() {
         if RELOAD.swap(false, Ordering::Relaxed) {
-            reload(station, path);
+            reload(service, path);
         }
         match reports.next(PATIENCE) {
             Next::Record(report) => say(&report),
@@ -93,17 +102,14 @@ fn follow(station: &Station, reports: &RecordReceiver<Arc<Report>>, stop: &Stop,
     }
 }
 
-fn reload(station: &Station, path: &Path) {
-    let config = match Config::load(path) {
-        Ok(config) => config,
-        Err(errors) => {
-            errors.iter().for_each(|error| sonde_errln!(ERROR, "{error}"));
-            sonde_errln!(ERROR, "{} changes nothing: it has errors", path.display());
-            return;
+fn reload(service: &Service, path: &Path) {
+    match service.reload() {
+        Err(error) => {
+            if let ReloadFailure::Files(errors) = &error {
+                errors.iter().for_each(|error| sonde_errln!(ERROR, "{error}"));
+            }
+            sonde_errln!(ERROR, "{} changes nothing: {error}", path.display());
         }
-    };
-    match station.reload(config) {
-        Err(error) => sonde_errln!(ERROR, "{} changes nothing: {error}", path.display()),
         Ok(steps) => {
             let kept = steps.iter().filter(|step| matches!(step, Step::Keep(_))).count();
             sonde_errln!(INFO, "{} was read again; unchanged units: {kept}", path.display());

@@ -32,6 +32,7 @@ use crate::judge::settings::{
 };
 use crate::plan::{Plan, UnitId};
 use crate::reload::conflicts;
+use crate::serve::ApiSettings;
 use crate::unit::Instrument;
 
 /// A file of a configuration.
@@ -49,6 +50,9 @@ pub struct ConfigFile {
     /// Where what is measured is kept: in one file only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub store: Option<StoreSettings>,
+    /// How its API is reached: in one file only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub api: Option<ApiSettings>,
     /// STAMP senders, by name.
     pub probe: BTreeMap<String, probe::Settings>,
     /// STAMP reflectors, by name.
@@ -98,6 +102,8 @@ pub struct Config {
     pub store: StoreSettings,
     /// What is promised, and when not.
     pub judge: JudgeSettings,
+    /// How its API is reached.
+    pub api: ApiSettings,
     /// All its units.
     pub plan: Plan<Instrument>,
 }
@@ -108,7 +114,20 @@ impl Config {
     /// # Errors
     /// All that is wrong in any of them.
     pub fn load(path: &Path) -> Result<Config, Vec<SettingsError>> {
-        Config::of(&include::read_all(path)?)
+        Config::of(&Config::read_files(path)?)
+    }
+
+    /// The files of a configuration: `path` and what it includes.
+    ///
+    /// # Errors
+    /// All files that cannot be read or parsed.
+    pub fn read_files(path: &Path) -> Result<Vec<ReadFile>, Vec<SettingsError>> {
+        include::read_all(path)
+    }
+
+    /// What the station is called.
+    pub fn station_name(&self) -> String {
+        self.station.name.clone().unwrap_or_else(|| sonde_sys::host::HostFacts::read().name)
     }
 
     /// What its units need of root's rights.
@@ -146,6 +165,7 @@ impl Config {
                     objectives: merged.objectives.into_values().flat_map(|o| o.0).collect(),
                     maintenance: merged.maintenance.into_values().map(|m| m.0).collect(),
                 },
+                api: merged.api.map(|(api, _)| api).unwrap_or_default(),
                 plan,
             }),
             false => Err(merged.errors),
@@ -192,6 +212,7 @@ struct Merged {
     station: Option<(StationSettings, FileLine)>,
     alert: Option<(AlertSettings, FileLine)>,
     store: Option<(StoreSettings, FileLine)>,
+    api: Option<(ApiSettings, FileLine)>,
     units: BTreeMap<UnitId, (Instrument, FileLine)>,
     objectives: BTreeMap<String, (Vec<JudgedObjective>, FileLine)>,
     maintenance: BTreeMap<String, (JudgedMaintenance, FileLine)>,
@@ -206,6 +227,9 @@ impl Merged {
         }
         if let Some(store) = &says.store {
             self.store(store, file);
+        }
+        if let Some(api) = &says.api {
+            self.api(api, file);
         }
         if let Some(alert) = &says.alert {
             self.alert(alert, file);
@@ -323,6 +347,20 @@ impl Merged {
             self.errors.push(SettingsError::new("store", why).at(Some(&at)));
         }
         self.store = Some((store.clone(), at));
+    }
+
+    fn api(&mut self, api: &ApiSettings, file: &ReadFile) {
+        let at = file.line_of(&["api"]);
+        if let Err(error) = api.check() {
+            let key = error.key.clone().unwrap_or_default();
+            let error = error.inside("api").within("api");
+            self.errors.push(error.at(Some(&file.line_of(&["api", &key]))));
+        }
+        if let Some((_, first)) = &self.api {
+            let why = format!("it stands in {first} already; keep one of them");
+            self.errors.push(SettingsError::new("api", why).at(Some(&at)));
+        }
+        self.api = Some((api.clone(), at));
     }
 
     fn alert(&mut self, alert: &AlertSettings, file: &ReadFile) {

@@ -151,7 +151,7 @@ impl RowMaker {
 
 /// The labels of a probe's streams. A port or address is one only where it tells streams apart: it
 /// may be another one after a restart, and the series goes on.
-fn labels_of(station: &str, unit: &UnitId, streams: &[StreamInfo]) -> Vec<SeriesLabels> {
+pub(crate) fn labels_of(station: &str, unit: &UnitId, streams: &[StreamInfo]) -> Vec<SeriesLabels> {
     let mut alike: BTreeMap<(&str, u8), Vec<&StreamInfo>> = BTreeMap::new();
     for info in streams {
         alike.entry((&info.target, info.dscp)).or_default().push(info);

@@ -2,19 +2,25 @@
 //!
 //! What decides is pure, and time is an argument of it: [`reload`] says what a changed
 //! configuration takes, [`supervise`] what follows when a unit starts, stalls or fails.
-//! [`runner`] does it. What units measure goes to the [`hub`]. [`alert`] tells people.
+//! [`runner`] does it. What units measure goes to the [`hub`]. [`alert`] tells people. [`service`]
+//! is a station by its files, with the API that [`serve`] gives it: [`live`] is the present, the
+//! store the past.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 pub mod alert;
+mod backend;
 pub mod backoff;
 pub mod config;
 pub mod hub;
 pub mod judge;
 pub mod keep;
 mod life;
+pub mod live;
 pub mod plan;
 pub mod reload;
 pub mod runner;
+pub mod serve;
+pub mod service;
 pub mod supervise;
 pub mod unit;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use sonde_run::confined::{Uses, beyond};
 use sonde_run::error::RunError;
 use sonde_run::running::{Invocation, Latest, Stop};
+use sonde_store::EmbeddedReader;
 use sonde_sys::clock::steady_now;
 use sonde_wire::time::Time;
 
@@ -100,8 +101,7 @@ pub fn start(
     kept: Option<Vec<Uses>>,
     invocation: Invocation,
 ) -> Result<Station, RunError> {
-    let station =
-        config.station.name.clone().unwrap_or_else(|| sonde_sys::host::HostFacts::read().name);
+    let station = config.station_name();
     let keeper = Keeper::start(&config.store.path, &station, &hub)?;
     let (alerts, judge) = match start_judging(&station, &config, &keeper, &hub) {
         Ok(both) => both,
@@ -216,6 +216,11 @@ impl Station {
     /// How the store does.
     pub fn store(&self) -> KeeperStatus {
         self.keeper.status.get()
+    }
+
+    /// Reads what is kept.
+    pub fn reader(&self) -> EmbeddedReader {
+        self.keeper.reader.clone()
     }
 
     /// Waits for its end.

@@ -10,8 +10,8 @@ use anyhow::Context as _;
 use sonde_run::error::RunError;
 use sonde_run::running::{Latest, Next, RecordReceiver, Stop};
 use sonde_store::{
-    Batch, EmbeddedWriter, Rows, SeriesId, SeriesLabels, Store, StoreError, StoreOptions,
-    StoredEvent, Writer as _,
+    Batch, EmbeddedReader, EmbeddedWriter, Rows, SeriesId, SeriesLabels, Store, StoreError,
+    StoreOptions, StoredEvent, Writer as _,
 };
 use sonde_sys::clock::{steady_now, steady_scale, unix_now_ns};
 use sonde_sys::disk::free_octets;
@@ -40,6 +40,8 @@ pub struct Keeper {
     pub status: Latest<KeeperStatus>,
     /// What it writes to.
     pub store: Arc<Store>,
+    /// Reads what is kept.
+    pub reader: EmbeddedReader,
     stop: Stop,
     writing: JoinHandle<()>,
     maintaining: JoinHandle<()>,
@@ -56,7 +58,7 @@ impl Keeper {
         tracing::debug!("the store in {} is open: {found:?}", folder.display());
         let writer = store.writer().map_err(anyhow::Error::from)?;
         let (status, stop) = (Latest::new(KeeperStatus::default()), Stop::default());
-        let store = Arc::new(store);
+        let (reader, store) = (store.reader(), Arc::new(store));
         let writing = Writing {
             reports: hub.subscribe("store", REPORTS),
             rows: RowMaker::new(station),
@@ -73,7 +75,7 @@ impl Keeper {
         let shared = store.clone();
         let writing = spawn("sonde-store", move || writing.run(&asked))?;
         let maintaining = spawn("sonde-upkeep", move || maintain(&store, &folder, &ends))?;
-        Ok(Keeper { status, store: shared, stop, writing, maintaining })
+        Ok(Keeper { status, store: shared, reader, stop, writing, maintaining })
     }
 
     /// Writes what has come, and ends. To be called when no unit says anything more.

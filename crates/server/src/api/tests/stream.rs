@@ -75,7 +75,7 @@ fn at(ms: i64) -> UtcInstant {
 #[test]
 fn events_come_as_they_happen_and_are_resumed_where_a_client_broke_off() {
     Bed::with_defaults(|bed| {
-        let mut first = Follower::new(bed, "/sonde/v1/stream?topics=state", "");
+        let mut first = Follower::new(bed, "/sonde/v1/stream?topics=state,m:5", "");
         bed.backend.publish_state(at(1), 7);
         let came = first.next().unwrap();
         assert_eq!((came.event.as_str(), &came.data["counts"]["ok"]), ("state", &7.into()));
@@ -87,6 +87,10 @@ fn events_come_as_they_happen_and_are_resumed_where_a_client_broke_off() {
         assert_eq!(again.next().unwrap().data["counts"]["ok"], 8);
         let mut other = Follower::new(bed, "/sonde/v1/stream?topics=m:5,state", &resumed);
         assert_eq!(other.next().unwrap().event, "reading");
+        // Nobody followed this one, so nothing of it was published.
+        let mut late = Follower::new(bed, "/sonde/v1/stream?topics=m:6", &resumed);
+        let gap = late.next().unwrap();
+        assert_eq!((gap.event.as_str(), &gap.data["reason"]), ("gap", &"too_long_away".into()));
         // Of a station that was started at another time.
         let stranger = "Last-Event-ID: 1-1\r\n";
         let mut new = Follower::new(bed, "/sonde/v1/stream", stranger);

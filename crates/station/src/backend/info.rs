@@ -1,0 +1,270 @@
+//! The station itself: units, health, configuration, reload.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::PoisonError;
+
+use sonde_api::etag::EntityTag;
+use sonde_api::instant::UtcInstant;
+use sonde_api::page::{ListPage, PageRequest};
+use sonde_api::problem::{ProblemDetails, ProblemKind};
+use sonde_api::request::{ChangeContext, RouteAnswer};
+use sonde_api::station::{
+    ConfigFault, ConfigText, DropCount, LengthSummary, QueueState, ReloadAction, ReloadPlan,
+    ReloadStep, StationAbout, StationClock, StationConfig, StationHealth, StationInfo, StoreHealth,
+    UnitDetail, UnitEntry, UnitsParams,
+};
+use sonde_results::Hist;
+use sonde_run::error::SettingsError;
+use sonde_sys::clock::clock_state;
+use sonde_sys::disk::free_octets;
+
+use super::StationBackend;
+use crate::keep::thread::KeeperStatus;
+use crate::plan::UnitId;
+use crate::reload::{Step, StopReason};
+use crate::runner::Station;
+use crate::service::ReloadFailure;
+use crate::unit::Instrument;
+
+impl StationInfo for StationBackend {
+    fn about(&self, now: UtcInstant) -> Result<StationAbout, ProblemDetails> {
+        let mut units = BTreeMap::new();
+        for entry in self.unit_entries() {
+            *units.entry(entry.phase).or_default() += 1;
+        }
+        Ok(StationAbout {
+            name: self.core.name.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            api_version: sonde_api::API_VERSION.to_owned(),
+            started: self.core.started,
+            now,
+            config_version: self.core.config().version.clone(),
+            units,
+            doubts: Vec::new(),
+            parts: ["store", "flows"].map(str::to_owned).into(),
+        })
+    }
+
+    fn units(
+        &self,
+        ask: &UnitsParams,
+        page: &PageRequest,
+    ) -> Result<ListPage<UnitEntry>, ProblemDetails> {
+        let wanted = self.unit_entries().into_iter().filter(|unit| ask.wants(unit));
+        page.cut(wanted, |unit| unit.name.clone())
+    }
+
+    fn unit(&self, name: &str) -> Result<UnitDetail, ProblemDetails> {
+        let missing = || ProblemDetails::not_found("unit", name);
+        let id = UnitId::new(name);
+        let settings = match self.core.config().plan.get(&id).map(|unit| (**unit).clone()) {
+            None => return Err(missing()),
+            Some(Instrument::Probe(settings)) => serde_json::to_value(settings),
+            Some(Instrument::Reflect(settings)) => serde_json::to_value(settings),
+            Some(Instrument::Rtt(settings)) => serde_json::to_value(settings),
+            Some(Instrument::Flow(settings)) => serde_json::to_value(settings),
+        };
+        let live = self.core.live_state();
+        let unit = live.unit_entry(&id).ok_or_else(missing)?;
+        let known = live.units().find(|(other, _)| **other == id).map(|(_, known)| known);
+        let mut counters = known.map(|known| known.counters.clone()).unwrap_or_default();
+        counters.extend(known.map(|known| known.health.counters.clone()).unwrap_or_default());
+        Ok(UnitDetail {
+            unit,
+            settings: settings.unwrap_or_default(),
+            counters,
+            send_lateness: known.map(|k| summary(&k.health.send_lateness)).unwrap_or_default(),
+            pauses: known.map(|k| summary(&k.health.pauses)).unwrap_or_default(),
+            caveats: known.map(|known| known.caveats).unwrap_or_default(),
+        })
+    }
+
+    fn health(&self, _: UtcInstant) -> Result<StationHealth, ProblemDetails> {
+        let clock = clock_state();
+        let store = self.core.station(Station::store).unwrap_or_default();
+        let queues = self.core.hub.counts().into_iter().map(|counts| QueueState {
+            reader: counts.name,
+            length: 0,
+            capacity: 0,
+            dropped: counts.lost,
+        });
+        let mut drops: Vec<DropCount> = self
+            .unit_entries()
+            .into_iter()
+            .filter(|unit| unit.records_lost > 0)
+            .map(|unit| DropCount {
+                by: unit.name,
+                reason: "records_lost".to_owned(),
+                count: unit.records_lost,
+            })
+            .collect();
+        let by_store = [("records_lost", store.lost_records), ("rows_given_up", store.lost_rows)];
+        drops.extend(by_store.iter().filter(|(_, n)| *n > 0).map(|&(reason, count)| DropCount {
+            by: "store".to_owned(),
+            reason: reason.to_owned(),
+            count,
+        }));
+        let sound = store.error.is_none() && drops.is_empty();
+        Ok(StationHealth {
+            sound,
+            cpu: self.core.cpu.lock().unwrap_or_else(PoisonError::into_inner).share(),
+            memory_octets: memory_octets(),
+            clock: StationClock {
+                synchronised: clock.synchronised,
+                max_error_ns: clock.max_error_ns,
+                last_step: None,
+            },
+            queues: queues.collect(),
+            drops,
+            store: Some(self.store_health(store)),
+            doctor: Vec::new(),
+            doubts: Vec::new(),
+        })
+    }
+
+    fn config(&self) -> Result<RouteAnswer<StationConfig>, ProblemDetails> {
+        let running = self.core.config();
+        let text = |file: &crate::config::ReadFile| ConfigText {
+            path: file.text.file.clone(),
+            text: file.text.text.clone(),
+        };
+        let config = StationConfig {
+            version: running.version.clone(),
+            since: running.since,
+            files: running.files.iter().map(text).collect(),
+            added_targets: 0,
+        };
+        let tag = EntityTag::strong(&running.version);
+        Ok(RouteAnswer::of_version(config, tag))
+    }
+
+    fn config_changes(&self) -> Result<ReloadPlan, ProblemDetails> {
+        let plan = match self.core.foresee() {
+            Err(errors) => ReloadPlan {
+                version: self.core.config().version.clone(),
+                steps: Vec::new(),
+                errors: errors.iter().map(fault_of).collect(),
+            },
+            Ok(foreseen) => {
+                let (steps, errors) = match foreseen.steps {
+                    Ok(steps) => (steps.into_iter().map(step_of).collect(), Vec::new()),
+                    Err(errors) => (Vec::new(), errors.iter().map(|e| plain_fault(e)).collect()),
+                };
+                ReloadPlan { version: foreseen.version, steps, errors }
+            }
+        };
+        Ok(plan)
+    }
+
+    fn reload(&self, change: &ChangeContext<'_>) -> Result<ReloadPlan, ProblemDetails> {
+        let (steps, version) = self.core.reload(|current| change.check(current))?;
+        tracing::info!("{} had the configuration read again", change.caller.name);
+        let steps = steps.into_iter().map(step_of).collect();
+        Ok(ReloadPlan { version, steps, errors: Vec::new() })
+    }
+}
+
+impl StationBackend {
+    /// All units that the supervisor knows, by name.
+    fn unit_entries(&self) -> Vec<UnitEntry> {
+        let live = self.core.live_state();
+        live.units().filter_map(|(id, _)| live.unit_entry(id)).collect()
+    }
+
+    fn store_health(&self, store: KeeperStatus) -> StoreHealth {
+        let folder = self.core.config().store.clone();
+        let seconds = (crate::service::utc_now().ns() - self.core.started.ns()) as f64 / 1e9;
+        StoreHealth {
+            backend: "embedded".to_owned(),
+            records_per_s: store.durable_rows as f64 / seconds.max(1.0),
+            lag_ms: if store.waiting_rows == 0 { 0 } else { BATCH_MS },
+            octets: octets_in(&folder),
+            free_octets: free_octets(&folder).ok(),
+            spool_octets: 0,
+            last_error: store.error,
+        }
+    }
+}
+
+impl From<ReloadFailure> for ProblemDetails {
+    fn from(failure: ReloadFailure) -> ProblemDetails {
+        let kind = match &failure {
+            ReloadFailure::Ending => ProblemKind::Unavailable,
+            _ => ProblemKind::Unprocessable,
+        };
+        let why = match failure {
+            ReloadFailure::Files(errors) => {
+                let all: Vec<String> = errors.iter().map(ToString::to_string).collect();
+                format!("the configuration has errors, and nothing has changed: {}", all.join("; "))
+            }
+            other => format!("nothing has changed: {other}"),
+        };
+        ProblemDetails::new(kind, why)
+    }
+}
+
+fn step_of(step: Step) -> ReloadStep {
+    let plain = |unit: UnitId, action| ReloadStep {
+        unit: unit.to_string(),
+        action,
+        reason: None,
+        added: Vec::new(),
+        ended: Vec::new(),
+    };
+    match step {
+        Step::Keep(unit) => plain(unit, ReloadAction::Keep),
+        Step::Start(unit) => plain(unit, ReloadAction::Start),
+        Step::Adjust { unit, added, ended } => {
+            ReloadStep { added, ended, ..plain(unit, ReloadAction::Adjust) }
+        }
+        Step::Stop { unit, why } => {
+            let reason = match why {
+                StopReason::Removed => "it is in no file any more".to_owned(),
+                StopReason::Changed(why) => why,
+            };
+            ReloadStep { reason: Some(reason), ..plain(unit, ReloadAction::Stop) }
+        }
+    }
+}
+
+fn fault_of(error: &SettingsError) -> ConfigFault {
+    ConfigFault {
+        file: error.file.clone(),
+        line: error.line.and_then(|line| u32::try_from(line).ok()),
+        key: error.key.clone(),
+        ..plain_fault(error)
+    }
+}
+
+fn plain_fault(error: &impl ToString) -> ConfigFault {
+    ConfigFault { file: None, line: None, column: None, key: None, message: error.to_string() }
+}
+
+fn summary(hist: &Hist) -> LengthSummary {
+    let of = |q: f64, least: u64| hist.quantile(q).filter(|_| hist.count >= least);
+    LengthSummary { n: hist.count, p50_ns: of(0.5, 10), p99_ns: of(0.99, 500), max_ns: hist.max() }
+}
+
+/// Memory that this process holds, octets; 0: the kernel does not say.
+fn memory_octets() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kib.unwrap_or(0) * 1_024
+}
+
+/// Octets of all files in a folder and its folders. What goes meanwhile counts as nothing.
+fn octets_in(folder: &std::path::Path) -> u64 {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries
+        .map(|entry| match entry.metadata() {
+            Ok(meta) if meta.is_dir() => octets_in(&entry.path()),
+            Ok(meta) => meta.len(),
+            Err(_) => 0,
+        })
+        .sum()
+}
+
+/// Rows wait for so long at most while the store takes them, ms.
+const BATCH_MS: u64 = 200;

@@ -1,0 +1,126 @@
+//! The thread between the hub and whoever looks at the present.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use sonde_api::instant::UtcInstant;
+use sonde_api::live::{LiveData, LiveTopic};
+use sonde_api::readings::StateCounts;
+use sonde_api::ring::LiveRing;
+use sonde_run::error::RunError;
+use sonde_run::running::{Latest, Next, RecordReceiver, Stop};
+use sonde_store::query::{EventList, EventRow, TimeRange};
+use sonde_store::{Answer, EmbeddedReader, EventFilter, Limit, Query, Reader as _};
+use sonde_sys::clock::{steady_scale, unix_now_ns};
+
+use super::{LiveState, SECOND_NS, count_states};
+use crate::hub::Report;
+use crate::plan::UnitId;
+use crate::supervise::UnitState;
+
+/// What it is given.
+pub(crate) struct LiveThread {
+    pub state: Arc<Mutex<LiveState>>,
+    pub reports: RecordReceiver<Arc<Report>>,
+    pub states: Latest<BTreeMap<UnitId, UnitState>>,
+    pub reader: EmbeddedReader,
+    pub ring: Arc<LiveRing>,
+    pub stop: Stop,
+}
+
+impl LiveThread {
+    /// Runs it until it is asked to end.
+    pub fn start(self) -> Result<JoinHandle<()>, RunError> {
+        let thread = std::thread::Builder::new().name("sonde-live".into());
+        let thread = thread.spawn(move || self.run());
+        Ok(thread.context("cannot start a thread; 'ulimit -u' bounds them")?)
+    }
+
+    fn run(self) {
+        let (mut next_ns, mut counts) = (0, None);
+        while !self.stop.is_asked() {
+            self.collect();
+            let now_ns = unix_now_ns();
+            // The clock may have been set back.
+            if now_ns >= next_ns || now_ns < next_ns - EVERY_NS {
+                next_ns = now_ns + EVERY_NS;
+                self.publish(UtcInstant::from_ns(now_ns), &mut counts);
+            }
+        }
+    }
+
+    /// Takes what has come, or waits for it for a moment.
+    fn collect(&self) {
+        let mut next = self.reports.next(PATIENCE);
+        let mut state = self.lock();
+        for _ in 0..TAKEN {
+            let Next::Record(report) = next else { return };
+            state.take(&report, (steady_scale().utc_offset, unix_now_ns()));
+            next = match self.reports.next_now() {
+                Some(report) => Next::Record(report),
+                None => return,
+            };
+        }
+        if let Next::Record(report) = next {
+            state.take(&report, (steady_scale().utc_offset, unix_now_ns()));
+        }
+    }
+
+    fn publish(&self, now: UtcInstant, counts: &mut Option<StateCounts>) {
+        let lacks = self.lock().lacks_numbers();
+        let numbers = lacks.then(|| self.reader.series().unwrap_or_default());
+        let open = self.open_events(now);
+        let followed: Vec<u32> =
+            self.ring.followed(now).iter().filter_map(|id| id.parse().ok()).collect();
+        let (mut units, mut readings) = (Vec::new(), Vec::new());
+        let counts_now = {
+            let mut state = self.lock();
+            numbers.into_iter().for_each(|all| state.number(all));
+            state.judge(&open);
+            for id in state.phases(&self.states.get(), now.ns()) {
+                units.extend(state.unit_entry(&id));
+            }
+            let offset = steady_scale().utc_offset;
+            readings.extend(followed.into_iter().filter_map(|id| state.reading(id, offset)));
+            count_states(state.series_states(now).into_values())
+        };
+        for unit in units {
+            self.ring.publish(now, LiveTopic::Units, &LiveData::Unit { unit: Box::new(unit) });
+        }
+        if *counts != Some(counts_now) {
+            *counts = Some(counts_now);
+            self.ring.publish(now, LiveTopic::State, &LiveData::State { counts: counts_now });
+        }
+        for reading in readings {
+            let topic = LiveTopic::Series(reading.id.to_string());
+            self.ring.publish(now, topic, &LiveData::Reading { reading });
+        }
+    }
+
+    fn open_events(&self, now: UtcInstant) -> Vec<EventRow> {
+        let range = TimeRange { from_ns: now.ns(), to_ns: now.ns().saturating_add(1) };
+        let filter = EventFilter { open: true, ..EventFilter::default() };
+        let list = EventList { range, filter, ..EventList::default() };
+        let answer = self.reader.query(&Query::Events(list), &Limit::default());
+        match answer.map(|response| response.answer) {
+            Ok(Answer::Events(rows)) => rows,
+            _ => Vec::new(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, LiveState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Reports between the hub and this.
+pub(crate) const REPORTS: usize = 1 << 16;
+/// Reports that are taken under one lock.
+const TAKEN: usize = 1_000;
+/// For a report, before it is looked whether something is due.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// Between two looks at states and readings, ns.
+const EVERY_NS: i64 = SECOND_NS;

@@ -1,0 +1,303 @@
+//! A station by its files: read, run, read again, and served by its API.
+//!
+//! Reload by a signal and reload by the API are one function: [`Service::reload`].
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use ring::digest::{SHA256, digest};
+use sonde_api::instant::UtcInstant;
+use sonde_api::ring::{LiveRing, RingLimits};
+use sonde_api::{Backend, etag::EntityTag};
+use sonde_run::confined::Uses;
+use sonde_run::error::{RunError, SettingsError};
+use sonde_run::running::{Invocation, Stop};
+use sonde_run::thread::join_logged;
+use sonde_server::api::{ApiHooks, TokenStore};
+use sonde_store::EmbeddedReader;
+use sonde_sys::clock::{steady_now, unix_now_ns};
+use sonde_sys::usage::Usage;
+use sonde_wire::time::Time;
+
+use crate::backend::StationBackend;
+use crate::config::{Config, ReadFile};
+use crate::hub::Hub;
+use crate::live::LiveState;
+use crate::live::thread::{LiveThread, REPORTS};
+use crate::plan::Plan;
+use crate::reload::{ReloadError, Step, steps};
+use crate::runner::{self, Refused, Station, StationEnded};
+use crate::serve::{ApiSettings, BoundApi, ServedApi};
+use crate::unit::Instrument;
+
+/// A configuration as its files say it.
+pub struct LoadedConfig {
+    /// What they say together.
+    pub config: Config,
+    /// The files, in the order in which they were read.
+    pub files: Vec<ReadFile>,
+}
+
+impl LoadedConfig {
+    /// Reads `path` and what it includes.
+    ///
+    /// # Errors
+    /// All that is wrong in any of them.
+    pub fn read(path: &Path) -> Result<LoadedConfig, Vec<SettingsError>> {
+        let files = Config::read_files(path)?;
+        Ok(LoadedConfig { config: Config::of(&files)?, files })
+    }
+
+    /// The version of the text: of all files, and their names.
+    fn version(&self) -> String {
+        let mut text = Vec::new();
+        for ReadFile { text: file, .. } in &self.files {
+            let lengths = format!("{} {}\n", file.file.len(), file.text.len());
+            [&lengths, &file.file, &file.text].iter().for_each(|t| text.extend(t.as_bytes()));
+        }
+        let hash = digest(&SHA256, &text);
+        hash.as_ref()[..12].iter().map(|octet| format!("{octet:02x}")).collect()
+    }
+}
+
+/// Why a reload changes nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum ReloadFailure {
+    /// The files have these faults.
+    #[error("it has errors")]
+    Files(Vec<SettingsError>),
+    /// Units that cannot run side by side, or what a station keeps as long as it runs.
+    #[error("{0}")]
+    Refused(Refused),
+    /// The way that the API is reached is another.
+    #[error("api cannot change while the station runs; restart it")]
+    Api,
+    /// The file of tokens cannot be used.
+    #[error("{0}")]
+    Tokens(String),
+    /// The station ends.
+    #[error("the station ends")]
+    Ending,
+}
+
+/// What a reload would do.
+pub(crate) struct Foreseen {
+    pub version: String,
+    pub steps: Result<Vec<Step>, Vec<ReloadError>>,
+}
+
+/// A running station and its API.
+pub struct Service {
+    core: Arc<ServiceCore>,
+    served: ServedApi,
+    live: Option<JoinHandle<()>>,
+    live_stop: Stop,
+}
+
+/// What the API sees of the station.
+pub(crate) struct ServiceCore {
+    pub name: String,
+    pub started: UtcInstant,
+    pub live: Arc<Mutex<LiveState>>,
+    pub ring: Arc<LiveRing>,
+    pub reader: EmbeddedReader,
+    pub hub: Hub,
+    /// Locked for as long as a reload takes: there is one at a time.
+    running: Mutex<RunConfig>,
+    /// `None`: it has ended.
+    station: RwLock<Option<Station>>,
+    path: PathBuf,
+    tokens: Arc<TokenStore>,
+    /// Queries that are under way end once it is set.
+    pub ending: Arc<AtomicBool>,
+    pub cpu: Mutex<CpuLook>,
+}
+
+/// Processor time as it was last looked at.
+pub(crate) struct CpuLook {
+    at: Time,
+    used: Duration,
+    /// Processors that were used before.
+    share: f64,
+}
+
+/// The configuration that is run.
+pub(crate) struct RunConfig {
+    pub version: String,
+    pub since: UtcInstant,
+    pub files: Vec<ReadFile>,
+    pub plan: Plan<Instrument>,
+    pub store: PathBuf,
+    api: ApiSettings,
+}
+
+impl CpuLook {
+    fn new() -> CpuLook {
+        CpuLook { at: steady_now(), used: Usage::read().cpu, share: 0.0 }
+    }
+
+    /// Processors that were used since the last look, which is at least a second ago.
+    pub fn share(&mut self) -> f64 {
+        let CpuLook { at, used, .. } = CpuLook::new();
+        let since = (at - self.at) as f64 / 1e9;
+        if since >= 1.0 {
+            let share = used.saturating_sub(self.used).as_secs_f64() / since;
+            *self = CpuLook { at, used, share };
+        }
+        self.share
+    }
+}
+
+impl Service {
+    /// Runs the station whose configuration `path` is, until `stop` is asked for, and serves its
+    /// API on `bound`. `kept`: what it still has of root's rights; `None`: all.
+    ///
+    /// # Errors
+    /// The store cannot be used; no thread to be had.
+    pub fn start(
+        path: &Path,
+        loaded: LoadedConfig,
+        bound: BoundApi,
+        hub: Hub,
+        stop: Stop,
+        (kept, invocation): (Option<Vec<Uses>>, Invocation),
+    ) -> Result<Service, RunError> {
+        let version = loaded.version();
+        let LoadedConfig { config, files } = loaded;
+        let now = utc_now();
+        let running = RunConfig {
+            version,
+            since: now,
+            files,
+            plan: config.plan.clone(),
+            store: config.store.path.clone(),
+            api: config.api.clone(),
+        };
+        let name = config.station_name();
+        let live = Arc::new(Mutex::new(LiveState::new(&name)));
+        let reports = hub.subscribe("live", REPORTS);
+        let station = runner::start(config, hub.clone(), stop, kept, invocation)?;
+        let (states, reader) = (station.states.clone(), station.reader());
+        let core = Arc::new(ServiceCore {
+            name,
+            started: now,
+            live: live.clone(),
+            ring: LiveRing::new(now, RingLimits::default()),
+            reader: reader.clone(),
+            hub,
+            running: Mutex::new(running),
+            station: RwLock::new(Some(station)),
+            path: path.to_owned(),
+            tokens: bound.tokens().clone(),
+            ending: Arc::new(AtomicBool::new(false)),
+            cpu: Mutex::new(CpuLook::new()),
+        });
+        let live_stop = Stop::default();
+        let thread = LiveThread {
+            state: live.clone(),
+            reports,
+            states,
+            reader,
+            ring: core.ring.clone(),
+            stop: live_stop.clone(),
+        };
+        let thread = thread.start()?;
+        let backend: Arc<dyn Backend> = Arc::new(StationBackend::new(core.clone()));
+        let (counts, ready) = (core.clone(), core.clone());
+        let hooks = ApiHooks {
+            metrics: Some(Arc::new(move || counts.live_state().metrics(utc_now()))),
+            ready: Some(Arc::new(move || ready.is_ready())),
+        };
+        let served = bound.serve(&backend, &hooks)?;
+        Ok(Service { core, served, live: Some(thread), live_stop })
+    }
+
+    /// Reads the files again and goes over to them; what stays the same runs on. Waits until that
+    /// is begun, not until all units have ended or started.
+    ///
+    /// # Errors
+    /// All goes on as it was.
+    pub fn reload(&self) -> Result<Vec<Step>, ReloadFailure> {
+        self.core.reload(|_| Ok(())).map(|(steps, _)| steps)
+    }
+
+    /// Waits for the station's end. Its API is there until then.
+    pub fn join(mut self) -> StationEnded {
+        let station = self.core.station.write().unwrap_or_else(PoisonError::into_inner).take();
+        let ended = station.map(Station::join).unwrap_or_default();
+        self.live_stop.ask();
+        self.live.take().map(join_logged);
+        self.core.ring.close();
+        self.core.ending.store(true, Ordering::Relaxed);
+        self.served.end();
+        ended
+    }
+}
+
+impl ServiceCore {
+    pub fn live_state(&self) -> MutexGuard<'_, LiveState> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The configuration that is run.
+    pub fn config(&self) -> MutexGuard<'_, RunConfig> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks the station; `None`: it has ended.
+    pub fn station<T>(&self, ask: impl FnOnce(&Station) -> T) -> Option<T> {
+        self.station.read().unwrap_or_else(PoisonError::into_inner).as_ref().map(ask)
+    }
+
+    fn is_ready(&self) -> bool {
+        self.station(|station| station.store().error.is_none()).unwrap_or(false)
+    }
+
+    /// What [`ServiceCore::reload`] would do now.
+    ///
+    /// # Errors
+    /// The faults of the files.
+    pub fn foresee(&self) -> Result<Foreseen, Vec<SettingsError>> {
+        let loaded = LoadedConfig::read(&self.path)?;
+        let steps = steps(&self.config().plan, &loaded.config.plan);
+        Ok(Foreseen { version: loaded.version(), steps })
+    }
+
+    /// Goes over to the files as they are, if `allowed` for the version that is run; and the
+    /// version that is run then.
+    pub fn reload<E: From<ReloadFailure>>(
+        &self,
+        allowed: impl FnOnce(&EntityTag) -> Result<(), E>,
+    ) -> Result<(Vec<Step>, String), E> {
+        let mut running = self.config();
+        allowed(&EntityTag::strong(&running.version))?;
+        let loaded = LoadedConfig::read(&self.path).map_err(ReloadFailure::Files)?;
+        let version = loaded.version();
+        let LoadedConfig { config, files } = loaded;
+        if config.api != running.api {
+            return Err(ReloadFailure::Api.into());
+        }
+        let tokens = running.api.tokens.as_deref().filter(|_| running.api.listen.is_some());
+        let tokens = tokens.map(TokenStore::read).transpose();
+        let tokens = tokens.map_err(|error| ReloadFailure::Tokens(error.to_string()))?;
+        let plan = config.plan.clone();
+        let steps = self.station(|station| station.reload(config));
+        let steps = steps.ok_or(ReloadFailure::Ending)?.map_err(ReloadFailure::Refused)?;
+        if let Some(tokens) = tokens {
+            self.tokens.replace(tokens);
+        }
+        if version != running.version {
+            running.since = utc_now();
+        }
+        (running.version, running.files, running.plan) = (version.clone(), files, plan);
+        Ok((steps, version))
+    }
+}
+
+/// The present time.
+pub(crate) fn utc_now() -> UtcInstant {
+    UtcInstant::from_ns(unix_now_ns())
+}
