@@ -116,7 +116,13 @@ impl Datum<f64> {
     /// The quantile `q` (0..=1) of a histogram, ns. It is given only where at least 5 samples lie
     /// beyond it: a p99 needs 500. The maximum (`q` = 1) needs one.
     pub fn quantile(hist: &Hist, q: f64, caveats: CaveatSet) -> Datum<f64> {
-        Datum::of_quantile(hist.quantile(q), hist.count, q, caveats)
+        // Least and greatest are kept exactly, beside the buckets.
+        let value = match q {
+            0.0 => hist.min(),
+            1.0 => hist.max(),
+            q => hist.quantile(q),
+        };
+        Datum::of_quantile(value, hist.count, q, caveats)
     }
 
     /// The same of a quantile that stands on `n` samples; `None`: there are none.
@@ -266,5 +272,7 @@ mod tests {
         assert_eq!((state(10, 0.5), state(9, 0.5)), (DatumState::Value, DatumState::NoData));
         assert_eq!((state(1, 1.0), state(1, 0.0)), (DatumState::Value, DatumState::Value));
         assert_eq!(state(0, 1.0), DatumState::NoData);
+        let value = |q| Datum::quantile(&hist(15), q, CaveatSet::default());
+        assert_eq!((value(0.0), value(1.0)), (Datum::sure(1e3, 15), Datum::sure(1_014.0, 15)));
     }
 }

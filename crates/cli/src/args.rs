@@ -40,6 +40,12 @@ pub enum Command {
     CheckConfig(crate::station::CheckConfigArgs),
     /// Ask a station's store
     Query(crate::query::QueryArgs),
+    /// Say how a running station does
+    Status(crate::status::StatusArgs),
+    /// List what happened at a running station
+    Events(crate::status::EventsArgs),
+    /// Make a token for a station's API
+    Token(crate::token::TokenArgs),
     /// Send STAMP probes and measure delay, loss and jitter
     Probe(Box<ProbeArgs>),
     /// Answer STAMP and TWAMP-Light probes

@@ -30,4 +30,6 @@ pub mod rtt;
 pub mod schema;
 pub mod signals;
 pub mod station;
+pub mod status;
+pub mod token;
 pub mod traffic;

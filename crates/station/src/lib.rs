@@ -11,6 +11,7 @@
 pub mod alert;
 mod backend;
 pub mod backoff;
+pub mod client;
 pub mod config;
 pub mod hub;
 pub mod judge;

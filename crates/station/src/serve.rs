@@ -9,10 +9,14 @@ use anyhow::Context as _;
 use rustls::ServerConfig;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use sonde_api::{AccessRole, Backend};
+pub use sonde_api::AccessRole;
+use sonde_api::Backend;
+use sonde_api::instant::UtcInstant;
 use sonde_run::error::{RunError, SettingsError};
 use sonde_run::pem;
-use sonde_server::api::{ApiAccess, ApiHooks, ApiLimits, ApiServer, TokenStore};
+use sonde_server::api::{
+    ApiAccess, ApiHooks, ApiLimits, ApiServer, ApiToken, TokenStore, parse_tokens,
+};
 use sonde_server::http::ServerStop;
 
 /// How the API is reached, and by whom.
@@ -117,6 +121,39 @@ pub fn default_socket(store: &Path) -> PathBuf {
     let mut path = store.as_os_str().to_owned();
     path.push(".sock");
     path.into()
+}
+
+/// A token that is made.
+pub struct IssuedToken {
+    /// Its line in a file of tokens.
+    pub line: String,
+    /// What its owner shows. It is kept nowhere.
+    pub secret: String,
+}
+
+/// Makes a token; `expires_ns` since 1970 UTC, `None`: never.
+///
+/// # Errors
+/// A name that is none; no randomness to be had.
+pub fn issue_token(
+    name: &str,
+    role: AccessRole,
+    expires_ns: Option<i64>,
+) -> Result<IssuedToken, String> {
+    let (token, secret) = ApiToken::issue(name, role, expires_ns.map(UtcInstant::from_ns))?;
+    Ok(IssuedToken { line: token.line(), secret })
+}
+
+/// Whether a text is a file of tokens that has none of this name.
+///
+/// # Errors
+/// The line that is none, or the name.
+pub fn check_new_token(path: &str, text: &str, name: &str) -> Result<(), String> {
+    let tokens = parse_tokens(path, text).map_err(|error| error.to_string())?;
+    match tokens.iter().any(|token| token.name == name) {
+        true => Err(format!("{path} has a token '{name}'; take its line out, or use another name")),
+        false => Ok(()),
+    }
 }
 
 /// What the API is reached by, taken while the station still has its rights.

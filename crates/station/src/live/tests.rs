@@ -1,6 +1,7 @@
 use super::*;
 use sonde_results::caveat::Caveat;
 use sonde_run::probe;
+use sonde_run::probe::settings::RunOptions;
 use sonde_store::{EventId, SeriesId, StoredEvent};
 use sonde_sys::clock::ClockState;
 use sonde_wire::time::Time;
@@ -35,6 +36,8 @@ fn begun() -> LiveState {
         start: Time::from_nanos(0),
         clock,
         left_out: vec![("c".into(), "it does not resolve".into())],
+        run: RunOptions::default().resolve(),
+        settings: probe::Settings::default(),
     };
     live.take(&report(Said::Probe(Box::new(about))), (OFFSET, 0));
     assert!(live.lacks_numbers());
@@ -90,7 +93,7 @@ fn ten_seconds_without_an_answer_are_down_and_one_answer_ends_it() {
     // Nothing was sent: it says nothing.
     take(&mut live, interval(0, 11, 0, 0), 13);
     assert_eq!(states(&live, 13), [(4, Down), (5, NoData)]);
-    let metrics = |live: &LiveState, second| {
+    let metrics = |live: &LiveState, second: i64| {
         live.metrics(UtcInstant::from_ms(second * 1_000)).streams[0].clone()
     };
     assert_eq!(metrics(&live, 13).available, Some(false));
