@@ -110,7 +110,8 @@ Exit codes:
        is worse
   1    measured, and the result is negative: a stream had no reply or a target was left out
        (probe); no round trip (rtt); no packet (flow); something differs (flow verify); a check
-       or the device failed (bench); something is worse (compare)
+       or the device failed (bench); a unit does not work, or something was dropped (status);
+       something is worse (compare)
   2    wrong usage or configuration: an unknown option, a value out of its range, two options
        that exclude each other, an option without effect, two outputs on one file, a wrong line
        of a file
@@ -118,7 +119,7 @@ Exit codes:
        an engine that cannot be opened or fails, an interface that vanishes under gen flows, an
        output that cannot be opened or that another process writes, a name that does not resolve
        or a host without a way where there is no other target (probe), a run that cannot be read
-       (report, compare)
+       (report, compare), no station that answers (status, events)
   4    measured, but not all of it was saved: a full disk, a collector that took nothing
   5    measured, but the evidence does not decide (bench, compare): too few repetitions, a
        threshold without a value

@@ -77,7 +77,7 @@ impl Course {
             ["bench", ..] if !arguments.contains(&"--dry-run") => {
                 Course::Tries { out: (*after("--out").expect("a folder for the run")).to_owned() }
             }
-            ["reflect" | "otg", ..] | ["agent", "--listen", ..] | ["lab", "up", ..] => {
+            ["reflect" | "otg" | "run", ..] | ["agent", "--listen", ..] | ["lab", "up", ..] => {
                 Course::Serves
             }
             ["probe", ..] if !arguments.contains(&"-c") => Course::Watches,
