@@ -204,3 +204,24 @@ Example:
   sudo sonde events --last 7d --grade warning
   sudo sonde events --open --json
 Exit codes: 0 answered, 2 usage, 3 no station answers.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_unit_works_that_measures_begins_or_is_done() {
+        let unit = |phase: &str| json!({ "phase": phase });
+        assert!(["running", "starting", "done"].iter().all(|phase| works(&unit(phase))));
+        let others = ["blocked", "stopping", "waiting", "stuck", "refused"];
+        assert!(!others.iter().any(|phase| works(&unit(phase))) && !works(&json!({})));
+    }
+
+    #[test]
+    fn a_station_that_is_away_is_code_3() {
+        let station = StationSocket { socket: "/nonexistent/s".into() };
+        let away = status(&StatusArgs { station, json: true }).unwrap_err();
+        assert!(matches!(&away, Failure::CannotRun(_)), "{away:?}");
+        assert!(away.message().contains("/nonexistent/s"), "{}", away.message());
+    }
+}

@@ -80,3 +80,33 @@ Example:
   sudo sonde token page --role read --expires 90d --file /etc/sonde/tokens
 The file keeps a hash of it. Its owner sends it as 'Authorization: Bearer TOKEN'.
 Exit codes: 0 made, 2 usage, or the name is taken, 3 the file cannot be written.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt as _;
+
+    #[test]
+    fn a_token_is_added_once_and_the_file_is_closed_to_others() {
+        let file = std::env::temp_dir().join(format!("sonde-tokens-{}", std::process::id()));
+        let args = |name: &str| TokenArgs {
+            name: name.into(),
+            role: TokenRole::Operate,
+            expires: None,
+            file: file.clone(),
+        };
+        assert_eq!(run(&args("page")).unwrap(), Exit::Ok);
+        assert_eq!(run(&args("desk")).unwrap(), Exit::Ok);
+        let text = std::fs::read_to_string(&file).unwrap();
+        let mode = std::fs::metadata(&file).unwrap().mode() & 0o777;
+        let usage = |name: &str| matches!(run(&args(name)), Err(Failure::Usage(_)));
+        let refused = [usage("page"), usage("two words")];
+        let after = std::fs::read_to_string(&file).unwrap();
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!((refused, &after), ([true, true], &text));
+        let fields: Vec<Vec<&str>> =
+            text.lines().map(|line| line.split(' ').take(3).collect()).collect();
+        assert_eq!(fields, [["page", "operate", "never"], ["desk", "operate", "never"]]);
+        assert_eq!(mode & 0o077, 0, "{mode:o}");
+    }
+}

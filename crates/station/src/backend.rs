@@ -2,6 +2,7 @@
 //! knows whom to ask.
 
 mod absent;
+pub(crate) mod deadline;
 mod events;
 mod flows;
 mod info;
@@ -19,7 +20,7 @@ use sonde_api::readings::SeriesChoice;
 use sonde_api::ring::LiveRing;
 use sonde_store::{Limit, Query, Reader as _, Response, SeriesFilter, SeriesId, StoreError};
 
-use crate::service::ServiceCore;
+use crate::service::{ServiceCore, query_end};
 use crate::unit::Instrument;
 
 /// A station behind its API.
@@ -33,7 +34,7 @@ impl StationBackend {
     }
 
     fn query(&self, query: &Query) -> Result<Response, ProblemDetails> {
-        let stop = Some(self.core.ending.clone());
+        let stop = Some(self.core.deadlines.begin(query_end()));
         let limit = Limit { stop, ..Limit::default() };
         self.core.reader.query(query, &limit).map_err(|error| of_store(&error))
     }

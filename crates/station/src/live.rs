@@ -299,23 +299,11 @@ impl LiveState {
         SeriesNow { state, doubtful: !overdue && !interval.caveats.is_empty() }
     }
 
-    /// The newest interval of a series, for the stream.
-    fn reading(&self, series: u32, utc_offset_ns: i64) -> Option<LiveReading> {
-        let mut streams = self.units.values().flat_map(|unit| &unit.streams);
-        let stream = streams.find(|stream| stream.series == Some(series))?;
-        let interval = stream.interval()?;
-        let at = |ns: i64| UtcInstant::from_ns(ns - utc_offset_ns);
-        let columns = READING.iter().map(|&metric| {
-            let mut column = DatumColumn::new(metric.name(), metric.unit());
-            column.push(datum_of(interval, metric));
-            column
-        });
-        Some(LiveReading {
-            id: series,
-            from: at(interval.start_ns),
-            to: at(interval.end_ns),
-            columns: columns.collect(),
-        })
+    /// The newest interval of each of these series that has one, for the stream.
+    fn readings(&self, wanted: &BTreeSet<u32>, utc_offset_ns: i64) -> Vec<LiveReading> {
+        let streams = self.units.values().flat_map(|unit| &unit.streams);
+        let wanted = streams.filter(|s| s.series.is_some_and(|id| wanted.contains(&id)));
+        wanted.filter_map(|stream| reading(stream, utc_offset_ns)).collect()
     }
 
     /// What was counted since the start.
@@ -405,6 +393,22 @@ fn metric_labels(labels: &SeriesLabels) -> MetricLabels {
         class: labels.class.clone(),
         module: labels.module.clone(),
     }
+}
+
+fn reading(stream: &StreamLive, utc_offset_ns: i64) -> Option<LiveReading> {
+    let interval = stream.interval()?;
+    let at = |ns: i64| UtcInstant::from_ns(ns - utc_offset_ns);
+    let columns = READING.iter().map(|&metric| {
+        let mut column = DatumColumn::new(metric.name(), metric.unit());
+        column.push(datum_of(interval, metric));
+        column
+    });
+    Some(LiveReading {
+        id: stream.series?,
+        from: at(interval.start_ns),
+        to: at(interval.end_ns),
+        columns: columns.collect(),
+    })
 }
 
 fn datum_of(interval: &Interval, metric: ReadingMetric) -> Datum<f64> {

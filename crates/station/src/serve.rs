@@ -228,7 +228,7 @@ impl BoundApi {
             match thread {
                 Ok(thread) => served.threads.push(thread),
                 Err(error) => {
-                    served.end();
+                    drop(served);
                     let why = "cannot start a thread; 'ulimit -u' bounds them";
                     return Err(anyhow::Error::from(error).context(why).into());
                 }
@@ -238,25 +238,18 @@ impl BoundApi {
     }
 }
 
-/// An API that is served.
+/// An API that is served. Dropped, it ends: requests under way are answered, within a bound.
 pub(crate) struct ServedApi {
     stop: ServerStop,
     threads: Vec<JoinHandle<()>>,
 }
 
-impl ServedApi {
-    /// Ends it: requests under way are answered, within the server's bound.
-    pub fn end(&mut self) {
+impl Drop for ServedApi {
+    fn drop(&mut self) {
         self.stop.stop();
         for thread in self.threads.drain(..) {
             sonde_run::thread::join_logged(thread);
         }
-    }
-}
-
-impl Drop for ServedApi {
-    fn drop(&mut self) {
-        self.end();
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Reload by a signal and reload by the API are one function: [`Service::reload`].
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use sonde_api::ring::{LiveRing, RingLimits};
 use sonde_api::{Backend, etag::EntityTag};
 use sonde_run::confined::Uses;
 use sonde_run::error::{RunError, SettingsError};
-use sonde_run::running::{Invocation, Stop};
+use sonde_run::running::{Invocation, Latest, RecordReceiver, Stop};
 use sonde_run::thread::join_logged;
 use sonde_server::api::{ApiHooks, TokenStore};
 use sonde_store::EmbeddedReader;
@@ -23,14 +23,16 @@ use sonde_sys::usage::Usage;
 use sonde_wire::time::Time;
 
 use crate::backend::StationBackend;
+use crate::backend::deadline::Deadlines;
 use crate::config::{Config, ReadFile};
-use crate::hub::Hub;
+use crate::hub::{Hub, Report};
 use crate::live::LiveState;
 use crate::live::thread::{LiveThread, REPORTS};
-use crate::plan::Plan;
+use crate::plan::{Plan, UnitId};
 use crate::reload::{ReloadError, Step, steps};
 use crate::runner::{self, Refused, Station, StationEnded};
 use crate::serve::{ApiSettings, BoundApi, ServedApi};
+use crate::supervise::UnitState;
 use crate::unit::Instrument;
 
 /// A configuration as its files say it.
@@ -92,7 +94,7 @@ pub(crate) struct Foreseen {
 /// A running station and its API.
 pub struct Service {
     core: Arc<ServiceCore>,
-    served: ServedApi,
+    served: Option<ServedApi>,
     live: Option<JoinHandle<()>>,
     live_stop: Stop,
 }
@@ -111,8 +113,8 @@ pub(crate) struct ServiceCore {
     station: RwLock<Option<Station>>,
     path: PathBuf,
     tokens: Arc<TokenStore>,
-    /// Queries that are under way end once it is set.
-    pub ending: Arc<AtomicBool>,
+    /// Queries that are under way.
+    pub deadlines: Arc<Deadlines>,
     pub cpu: Mutex<CpuLook>,
 }
 
@@ -177,42 +179,61 @@ impl Service {
             api: config.api.clone(),
         };
         let name = config.station_name();
-        let live = Arc::new(Mutex::new(LiveState::new(&name)));
         let reports = hub.subscribe("live", REPORTS);
-        let station = runner::start(config, hub.clone(), stop, kept, invocation)?;
+        let station = runner::start(config, hub.clone(), stop.clone(), kept, invocation)?;
         let (states, reader) = (station.states.clone(), station.reader());
         let core = Arc::new(ServiceCore {
-            name,
             started: now,
-            live: live.clone(),
+            live: Arc::new(Mutex::new(LiveState::new(&name))),
+            name,
             ring: LiveRing::new(now, RingLimits::default()),
-            reader: reader.clone(),
+            reader,
             hub,
             running: Mutex::new(running),
             station: RwLock::new(Some(station)),
             path: path.to_owned(),
             tokens: bound.tokens().clone(),
-            ending: Arc::new(AtomicBool::new(false)),
+            deadlines: Arc::default(),
             cpu: Mutex::new(CpuLook::new()),
         });
-        let live_stop = Stop::default();
+        let mut service = Service { core, served: None, live: None, live_stop: Stop::default() };
+        match service.open(bound, reports, states) {
+            Ok(()) => Ok(service),
+            Err(error) => {
+                // Units that run already end in order.
+                stop.ask();
+                service.join();
+                Err(error)
+            }
+        }
+    }
+
+    /// Starts what looks at the present, and the API.
+    fn open(
+        &mut self,
+        bound: BoundApi,
+        reports: RecordReceiver<Arc<Report>>,
+        states: Latest<BTreeMap<UnitId, UnitState>>,
+    ) -> Result<(), RunError> {
+        let core = &self.core;
         let thread = LiveThread {
-            state: live.clone(),
+            state: core.live.clone(),
             reports,
             states,
-            reader,
+            reader: core.reader.clone(),
             ring: core.ring.clone(),
-            stop: live_stop.clone(),
+            deadlines: core.deadlines.clone(),
+            stop: self.live_stop.clone(),
         };
-        let thread = thread.start()?;
+        self.live = Some(thread.start()?);
         let backend: Arc<dyn Backend> = Arc::new(StationBackend::new(core.clone()));
         let (counts, ready) = (core.clone(), core.clone());
         let hooks = ApiHooks {
             metrics: Some(Arc::new(move || counts.live_state().metrics(utc_now()))),
             ready: Some(Arc::new(move || ready.is_ready())),
         };
-        let served = bound.serve(&backend, &hooks)?;
-        Ok(Service { core, served, live: Some(thread), live_stop })
+        self.served = Some(bound.serve(&backend, &hooks)?);
+        Ok(())
     }
 
     /// Reads the files again and goes over to them; what stays the same runs on. Waits until that
@@ -231,8 +252,8 @@ impl Service {
         self.live_stop.ask();
         self.live.take().map(join_logged);
         self.core.ring.close();
-        self.core.ending.store(true, Ordering::Relaxed);
-        self.served.end();
+        self.core.deadlines.end_all();
+        drop(self.served.take());
         ended
     }
 }
@@ -297,7 +318,15 @@ impl ServiceCore {
     }
 }
 
+/// When a query that begins now has taken too long.
+pub(crate) fn query_end() -> Time {
+    steady_now() + QUERY_NS
+}
+
 /// The present time.
 pub(crate) fn utc_now() -> UtcInstant {
     UtcInstant::from_ns(unix_now_ns())
 }
+
+/// For a query of the store, ns: less than a server waits for an answer.
+const QUERY_NS: i64 = 50_000_000_000;

@@ -149,7 +149,7 @@ impl StationInfo for StationBackend {
             Ok(foreseen) => {
                 let (steps, errors) = match foreseen.steps {
                     Ok(steps) => (steps.into_iter().map(step_of).collect(), Vec::new()),
-                    Err(errors) => (Vec::new(), errors.iter().map(|e| plain_fault(e)).collect()),
+                    Err(errors) => (Vec::new(), errors.iter().map(plain_fault).collect()),
                 };
                 ReloadPlan { version: foreseen.version, steps, errors }
             }

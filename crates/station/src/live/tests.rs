@@ -142,13 +142,13 @@ fn a_unit_is_listed_once_the_supervisor_knows_it_and_counts_outlive_its_restart(
     let (mut live, id) = (begun(), UnitId::new(UNIT));
     assert_eq!(live.unit_entry(&id), None);
     let of = |state| BTreeMap::from([(UnitId::new(UNIT), state)]);
-    assert_eq!(live.phases(&of(UnitState::Running), 5), [id.clone()]);
+    assert_eq!(live.phases(&of(UnitState::Running), 5), vec![id.clone()]);
     assert_eq!(live.phases(&of(UnitState::Running), 6), []);
     take(&mut live, interval(0, 1, 10, 1), 3);
     live.take(&report(Said::Lost(3)), (OFFSET, 0));
     let failed = Notice::Failed(id.clone(), "eth0 is gone".into());
     live.take(&report(Said::Notice(failed)), (OFFSET, 0));
-    assert_eq!(live.phases(&of(UnitState::Waiting), 7), [id.clone()]);
+    assert_eq!(live.phases(&of(UnitState::Waiting), 7), vec![id.clone()]);
     let entry = live.unit_entry(&id).unwrap();
     assert!(entry.reason.unwrap().contains("eth0 is gone"));
     assert_eq!((entry.records, entry.records_lost, entry.starts), (1, 3, 1));
@@ -166,7 +166,7 @@ fn a_reading_is_the_newest_interval_of_its_series() {
     let mut live = begun();
     take(&mut live, interval(1, 1, 10, 0), 3);
     take(&mut live, interval(1, 2, 20, 5), 4);
-    let reading = live.reading(5, OFFSET).unwrap();
+    let reading = live.readings(&[4, 5, 6].into(), OFFSET).remove(0);
     assert_eq!((reading.id, reading.from), (5, UtcInstant::from_ms(2_000)));
     let of = |name: &str| {
         let column = reading.columns.iter().find(|column| column.name == name).unwrap();
@@ -174,5 +174,5 @@ fn a_reading_is_the_newest_interval_of_its_series() {
     };
     assert_eq!((of("sent"), of("loss_ratio"), of("min")), (Some(20.0), Some(0.25), Some(1e6)));
     assert_eq!(of("p99"), None, "15 samples carry none");
-    assert_eq!(live.reading(4, OFFSET), None);
+    assert_eq!(live.readings(&[4].into(), OFFSET), []);
 }

@@ -1,6 +1,6 @@
 //! The thread between the hub and whoever looks at the present.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -14,9 +14,10 @@ use sonde_run::error::RunError;
 use sonde_run::running::{Latest, Next, RecordReceiver, Stop};
 use sonde_store::query::{EventList, EventRow, TimeRange};
 use sonde_store::{Answer, EmbeddedReader, EventFilter, Limit, Query, Reader as _};
-use sonde_sys::clock::{steady_scale, unix_now_ns};
+use sonde_sys::clock::{steady_now, steady_scale, unix_now_ns};
 
 use super::{LiveState, SECOND_NS, count_states};
+use crate::backend::deadline::Deadlines;
 use crate::hub::Report;
 use crate::plan::UnitId;
 use crate::supervise::UnitState;
@@ -28,6 +29,7 @@ pub(crate) struct LiveThread {
     pub states: Latest<BTreeMap<UnitId, UnitState>>,
     pub reader: EmbeddedReader,
     pub ring: Arc<LiveRing>,
+    pub deadlines: Arc<Deadlines>,
     pub stop: Stop,
 }
 
@@ -47,6 +49,7 @@ impl LiveThread {
             // The clock may have been set back.
             if now_ns >= next_ns || now_ns < next_ns - EVERY_NS {
                 next_ns = now_ns + EVERY_NS;
+                self.deadlines.look(steady_now());
                 self.publish(UtcInstant::from_ns(now_ns), &mut counts);
             }
         }
@@ -73,7 +76,7 @@ impl LiveThread {
         let lacks = self.lock().lacks_numbers();
         let numbers = lacks.then(|| self.reader.series().unwrap_or_default());
         let open = self.open_events(now);
-        let followed: Vec<u32> =
+        let followed: BTreeSet<u32> =
             self.ring.followed(now).iter().filter_map(|id| id.parse().ok()).collect();
         let (mut units, mut readings) = (Vec::new(), Vec::new());
         let counts_now = {
@@ -84,7 +87,7 @@ impl LiveThread {
                 units.extend(state.unit_entry(&id));
             }
             let offset = steady_scale().utc_offset;
-            readings.extend(followed.into_iter().filter_map(|id| state.reading(id, offset)));
+            readings.extend(state.readings(&followed, offset));
             count_states(state.series_states(now).into_values())
         };
         for unit in units {
