@@ -117,7 +117,8 @@ pub fn events(args: &EventsArgs) -> Result<Exit, Failure> {
 }
 
 fn failed(error: ClientError) -> Failure {
-    Failure::CannotRun(anyhow!(error))
+    // Its text has its cause.
+    Failure::CannotRun(anyhow!("{error}"))
 }
 
 fn works(unit: &Value) -> bool {
@@ -222,6 +223,7 @@ mod tests {
         let station = StationSocket { socket: "/nonexistent/s".into() };
         let away = status(&StatusArgs { station, json: true }).unwrap_err();
         assert!(matches!(&away, Failure::CannotRun(_)), "{away:?}");
-        assert!(away.message().contains("/nonexistent/s"), "{}", away.message());
+        let text = away.message();
+        assert!(text.contains("/nonexistent/s") && text.matches("os error").count() == 1, "{text}");
     }
 }
