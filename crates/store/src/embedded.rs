@@ -33,7 +33,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use backup::BackupManifest;
-pub use catalogue::SegmentId;
+pub use catalogue::{SCHEMA_VERSION, SegmentId};
 pub use maintain::Maintenance;
 pub use open::Recovery;
 pub use reader::EmbeddedReader;

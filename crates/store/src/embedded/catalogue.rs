@@ -380,8 +380,8 @@ fn unreadable(column: usize, what: String) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(column, rusqlite::types::Type::Text, what.into())
 }
 
-/// The version that this program writes.
-pub(super) const SCHEMA_VERSION: u32 = STEPS.len() as u32;
+/// The version of the store that this program writes. It reads all before it.
+pub const SCHEMA_VERSION: u32 = STEPS.len() as u32;
 
 /// What brings each version to the next. A step that was released is never changed.
 const STEPS: [&str; 1] = [include_str!("schema/1.sql")];

@@ -19,7 +19,7 @@ use sonde_store::{
 };
 
 /// Loads a script, in batches of so many rows; after each of them `then` is done.
-fn load(store: &Store, script: &Script, rows: usize, mut then: impl FnMut()) {
+pub fn load(store: &Store, script: &Script, rows: usize, mut then: impl FnMut()) {
     for (id, labels) in (0..).map(SeriesId).zip(&script.series) {
         assert_eq!(store.register(labels).unwrap(), id);
     }
@@ -88,9 +88,11 @@ fn every_state(
 
 #[test]
 fn every_question_has_its_answer_in_every_state() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/queries");
-    let mut files: Vec<PathBuf> =
-        std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let list =
+        |folder: &str| std::fs::read_dir(tests.join(folder)).unwrap().map(|e| e.unwrap().path());
+    let mut files: Vec<PathBuf> = list("queries").chain(list("formats")).collect();
+    files.retain(|path| path.extension().is_some_and(|e| e == "test"));
     files.sort();
     assert!(files.len() >= 8, "a file for each query: {files:?}");
     for path in files {
