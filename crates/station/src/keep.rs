@@ -8,11 +8,14 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use serde_json::json;
+use sonde_results::rtt_run::RttPoint;
 use sonde_results::units::format_dscp;
 use sonde_results::{Interval, StreamInfo, ToUtc as _};
 use sonde_run::probe::Event;
+use sonde_run::rtt;
+use sonde_store::series::{MODULE_FLOW, MODULE_RTT, MODULE_STAMP};
 use sonde_store::{
-    EventSeverity, FlowRow, IntervalRow, SeriesId, SeriesLabels, StoreError, StoredEvent,
+    EventSeverity, FlowRow, IntervalRow, RttRow, SeriesId, SeriesLabels, StoreError, StoredEvent,
 };
 
 use crate::hub::{Report, Said};
@@ -42,6 +45,9 @@ pub struct RowMaker {
     /// Rows that were made and not taken.
     intervals: Vec<IntervalRow>,
     flows: Vec<FlowRow>,
+    rtt: Vec<RttRow>,
+    /// The interfaces of units that watch round trips, by their indices.
+    points: BTreeMap<UnitId, Vec<RttPoint>>,
     /// Records of streams of which nothing is known: none, while the station works.
     unknown: u64,
 }
@@ -54,6 +60,8 @@ impl RowMaker {
             streams: BTreeMap::new(),
             intervals: Vec::new(),
             flows: Vec::new(),
+            rtt: Vec::new(),
+            points: BTreeMap::new(),
             unknown: 0,
         }
     }
@@ -81,17 +89,21 @@ impl RowMaker {
             Said::ProbeEvent(Event::Added(streams)) => self.add_streams(unit, streams, registry)?,
             Said::ProbeEvent(Event::Record(record)) => self.interval(unit, record, utc_offset_ns),
             Said::Flows(flows) => {
-                let exporter = registry.series(&SeriesLabels {
-                    station: self.station.clone(),
-                    target: unit.to_string(),
-                    module: "flow".into(),
-                    ..SeriesLabels::default()
-                })?;
+                let exporter = registry.series(&self.labels_of_unit(unit, MODULE_FLOW))?;
                 self.flows.extend(flows.iter().map(|flow| {
                     let mut flow = flow.clone();
                     flow.turn_to_utc(utc_offset_ns);
                     FlowRow::new(exporter, &flow)
                 }));
+            }
+            Said::Rtt(about) => {
+                self.points.insert(unit.clone(), about.run.points.clone());
+            }
+            Said::RttEvents(events) => {
+                let series = registry.series(&self.labels_of_unit(unit, MODULE_RTT))?;
+                events
+                    .iter()
+                    .for_each(|event| self.round_trips(unit, series, event, utc_offset_ns));
             }
             Said::Lost(n) => {
                 let title = format!("{unit}: {n} records found no room and are lost");
@@ -102,8 +114,6 @@ impl RowMaker {
             Said::ProbeEvent(Event::Sample(_) | Event::Undelivered(_) | Event::Ended(_))
             | Said::Reflector(_)
             | Said::Reflected(_)
-            | Said::Rtt(_)
-            | Said::RttEvents(_)
             | Said::Flow
             | Said::Ended { .. } => {}
         }
@@ -120,9 +130,56 @@ impl RowMaker {
         std::mem::take(&mut self.flows)
     }
 
+    /// The rows of round trips that were made since the last call.
+    pub fn take_rtt(&mut self) -> Vec<RttRow> {
+        std::mem::take(&mut self.rtt)
+    }
+
     /// Records of streams of which nothing is known.
     pub fn unknown(&self) -> u64 {
         self.unknown
+    }
+
+    /// The labels of all that a unit measures that has one series.
+    fn labels_of_unit(&self, unit: &UnitId, module: &str) -> SeriesLabels {
+        SeriesLabels {
+            station: self.station.clone(),
+            target: unit.to_string(),
+            module: module.into(),
+            free: BTreeMap::from([("unit".to_owned(), unit.to_string())]),
+            ..SeriesLabels::default()
+        }
+    }
+
+    /// Groups of intervals are kept; samples and flows are for those who read records.
+    fn round_trips(
+        &mut self,
+        unit: &UnitId,
+        series: SeriesId,
+        event: &rtt::Event,
+        utc_offset_ns: i64,
+    ) {
+        let points = self.points.entry(unit.clone()).or_default();
+        match event {
+            rtt::Event::Interval(interval) => {
+                let name = |index: u8| match points.get(usize::from(index)) {
+                    Some(point) => point.name.clone(),
+                    None => index.to_string(),
+                };
+                self.rtt.extend(interval.groups.iter().map(|group| {
+                    let mut row = RttRow::new(series, group, interval.caveats, &name);
+                    row.start_ns -= utc_offset_ns;
+                    row
+                }));
+            }
+            rtt::Event::Point(point) => points.push(point.clone()),
+            rtt::Event::PointChanged(index, point) => {
+                if let Some(known) = points.get_mut(*index) {
+                    known.clone_from(point);
+                }
+            }
+            rtt::Event::Sample(_) | rtt::Event::Flow(_) | rtt::Event::UtcOffset(_) => {}
+        }
     }
 
     fn add_streams(
@@ -171,7 +228,7 @@ pub(crate) fn labels_of(station: &str, unit: &UnitId, streams: &[StreamInfo]) ->
             station: station.to_owned(),
             target: info.target.clone(),
             class: format_dscp(info.dscp),
-            module: "stamp".into(),
+            module: MODULE_STAMP.into(),
             source_port: port(info.source.port()),
             destination_port: port(info.destination.port()),
             free,

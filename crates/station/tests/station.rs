@@ -18,8 +18,7 @@ use sonde_station::plan::UnitId;
 use sonde_station::reload::Step;
 use sonde_station::runner::{self, Station};
 use sonde_station::supervise::{Notice, UnitState};
-use sonde_store::query::EventList;
-use sonde_store::query::{Overview, TimeRange};
+use sonde_store::query::{Delay, EventList, Overview, RttTop, TimeRange};
 use sonde_store::{Answer, EmbeddedReader, Limit, Query, Reader as _, StoredEvent};
 
 const ANSWERS: &str = r#"
@@ -260,6 +259,15 @@ fn kept(folder: &Path, run: &Collected) {
     let stream = |stream: usize| run.totals()[stream].counters.received;
     let of = |target: &str, n| (vec![target.to_owned(), "BE".to_owned()], n);
     assert_eq!(rows, BTreeMap::from([of("10.1.0.2", stream(0)), of("10.2.0.1", stream(1))]));
+    let Answer::RttTop(top) = ask(Query::RttTop(RttTop { range, ..RttTop::default() })) else {
+        panic!("another answer")
+    };
+    let prefixes: Vec<&str> = top.rows.iter().map(|row| row.group.as_str()).collect();
+    assert!(prefixes.contains(&"10.1.0.0/24"), "{prefixes:?}");
+    let passive = Overview { range, delay: Delay::Passive, ..Overview::default() };
+    let Answer::Overview(rows) = ask(Query::Overview(passive)) else { panic!("another answer") };
+    let whole: u64 = top.rows.iter().map(|row| row.figures.n).sum();
+    assert_eq!(rows.iter().map(|row| row.summary.n).collect::<Vec<_>>(), [whole]);
     let kinds: Vec<String> = events(folder).into_iter().map(|event| event.kind).collect();
     let has = |kind: &str| kinds.iter().any(|other| other == kind);
     assert!(has("gap") && has("unit_failed"), "{kinds:?}");

@@ -6,6 +6,7 @@ use crate::column::{Kind, StoredRow};
 use crate::flow::FlowRow;
 use crate::hist_blob::HistBlob;
 use crate::interval::IntervalRow;
+use crate::rtt::RttRow;
 use crate::table::Table;
 use crate::varint;
 
@@ -16,6 +17,8 @@ pub enum Rows {
     Intervals(Vec<IntervalRow>),
     /// Flow records.
     Flows(Vec<FlowRow>),
+    /// Groups of passive round-trip times.
+    Rtt(Vec<RttRow>),
 }
 
 impl Rows {
@@ -24,6 +27,7 @@ impl Rows {
         match self {
             Rows::Intervals(rows) => rows.len(),
             Rows::Flows(rows) => rows.len(),
+            Rows::Rtt(rows) => rows.len(),
         }
     }
 
@@ -37,6 +41,7 @@ impl Rows {
         match self {
             Rows::Intervals(_) => Table::Interval,
             Rows::Flows(_) => Table::Flow,
+            Rows::Rtt(_) => Table::Rtt,
         }
     }
 
@@ -45,6 +50,7 @@ impl Rows {
         match self {
             Rows::Intervals(rows) => rows.iter().map(|r| r.series.0).max(),
             Rows::Flows(rows) => rows.iter().map(|r| r.exporter.0).max(),
+            Rows::Rtt(rows) => rows.iter().map(|r| r.series.0).max(),
         }
     }
 }
@@ -86,6 +92,10 @@ impl Batch {
                 out.push(FLOWS);
                 encode_rows(rows, out);
             }
+            Rows::Rtt(rows) => {
+                out.push(RTT);
+                encode_rows(rows, out);
+            }
         }
     }
 
@@ -96,6 +106,7 @@ impl Batch {
         let rows = match varint::take_bytes(from, 1)? {
             [INTERVALS] => Rows::Intervals(decode_rows(from)?),
             [FLOWS] => Rows::Flows(decode_rows(from)?),
+            [RTT] => Rows::Rtt(decode_rows(from)?),
             _ => return None,
         };
         Some(Batch { writer, number, rows: rows.into() })
@@ -204,6 +215,7 @@ fn decode_column<R>(kind: &Kind<R>, rows: &mut [R], from: &mut &[u8]) -> Option<
 
 const INTERVALS: u8 = 1;
 const FLOWS: u8 = 2;
+const RTT: u8 = 3;
 
 #[cfg(test)]
 mod tests;

@@ -71,6 +71,12 @@ pub enum StoreError {
         /// What is unknown.
         what: String,
     },
+    /// A file is no catalogue.
+    #[error("{} is no catalogue of a store; name the folder of a station's store", path.display())]
+    NoStore {
+        /// The file.
+        path: PathBuf,
+    },
     /// A file is not what was written.
     #[error("{} is damaged ({what}); it is set aside in the folder 'damaged'", path.display())]
     Damaged {

@@ -411,7 +411,7 @@ fn source_of(code: i64) -> Option<StampSource> {
     (code > 0).then(|| all.get(code as usize - 1).copied().unwrap_or(User))
 }
 
-fn pairs(of: impl Iterator<Item = (u64, u64)>) -> Box<[u8]> {
+pub(crate) fn pairs(of: impl Iterator<Item = (u64, u64)>) -> Box<[u8]> {
     let mut out = Vec::new();
     for (what, n) in of {
         varint::put(&mut out, what.into());
@@ -420,7 +420,7 @@ fn pairs(of: impl Iterator<Item = (u64, u64)>) -> Box<[u8]> {
     out.into()
 }
 
-fn from_pairs(mut octets: &[u8]) -> impl Iterator<Item = (u64, u64)> {
+pub(crate) fn from_pairs(mut octets: &[u8]) -> impl Iterator<Item = (u64, u64)> {
     std::iter::from_fn(move || {
         Some((varint::take_u64(&mut octets)?, varint::take_u64(&mut octets)?))
     })

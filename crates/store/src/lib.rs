@@ -22,6 +22,7 @@ pub mod interval;
 pub mod query;
 pub mod retention;
 pub mod rollup;
+pub mod rtt;
 pub mod series;
 mod table;
 #[cfg(test)]
@@ -37,6 +38,7 @@ pub use hist_blob::{HIST_BLOB_VERSION, HistBlob, HistHead, HistSum};
 pub use interval::{IntervalRow, IntervalSum};
 pub use query::{Answer, Limit, Query, Response};
 pub use retention::{KeepTable, Retention};
+pub use rtt::{RttRow, RttSum};
 pub use series::{Series, SeriesFilter, SeriesId, SeriesLabels};
 pub use table::Table;
 

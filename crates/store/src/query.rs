@@ -10,6 +10,7 @@ mod heat;
 mod overview;
 mod plan;
 mod points;
+mod rtt_top;
 mod summary;
 mod top;
 
@@ -26,6 +27,7 @@ pub use heat::{Heat, HeatMap};
 pub use overview::{Overview, OverviewRow};
 pub use plan::TimeRange;
 pub use points::{Bands, PointColumns, SeriesPoints, SeriesTable};
+pub use rtt_top::{RttFigures, RttOrder, RttTop, RttTopRow, RttTopTable};
 pub use summary::{Delay, Summary};
 pub use top::{FlowDimension, FlowMeasure, Top, TopRow, TopTable};
 
@@ -34,6 +36,7 @@ use crate::error::StoreError;
 use crate::event::{EventId, StoredEvent};
 use crate::flow::{FlowRow, FlowSum};
 use crate::interval::IntervalRow;
+use crate::rtt::RttRow;
 use crate::series::Series;
 use crate::table::Table;
 
@@ -51,6 +54,8 @@ pub enum Query {
     Heat(Heat),
     /// The largest of flows.
     Top(Top),
+    /// The groups of passive round trips that stand out.
+    RttTop(RttTop),
     /// Time with and without loss, and without data.
     Availability(Availability),
     /// What happened.
@@ -108,6 +113,8 @@ pub enum Answer {
     Heat(HeatMap),
     /// Of [`Query::Top`].
     Top(TopTable),
+    /// Of [`Query::RttTop`].
+    RttTop(RttTopTable),
     /// Of [`Query::Availability`].
     Availability(Vec<AvailabilityRow>),
     /// Of [`Query::Events`].
@@ -164,6 +171,9 @@ pub trait Source {
         sink: &mut RowSink<FlowSum>,
     ) -> Result<(), StoreError>;
 
+    /// Groups of round trips as coarse as `level`, or finer where those are not rolled up yet.
+    fn rtt(&self, level: Table, scan: &Scan, sink: &mut RowSink<RttRow>) -> Result<(), StoreError>;
+
     /// The oldest row of a table, ns since 1970 UTC.
     fn oldest_ns(&self, table: Table) -> Option<i64>;
 
@@ -176,13 +186,21 @@ pub trait Source {
 
 /// Answers a query from a source.
 pub fn answer(query: &Query, source: &dyn Source, limit: &Limit) -> Result<Response, StoreError> {
-    let mut run = Run { source, limit, scanned: 0, level: None, range: TimeRange::default() };
+    let mut run = Run {
+        source,
+        limit,
+        scanned: 0,
+        level: None,
+        range: TimeRange::default(),
+        groups: BTreeSet::new(),
+    };
     let answer = match query {
         Query::Overview(q) => Answer::Overview(q.answer(&mut run)?),
         Query::Series(q) => Answer::Series(q.answer(&mut run)?),
         Query::Bands(q) => Answer::Bands(q.answer(&mut run)?),
         Query::Heat(q) => Answer::Heat(q.answer(&mut run)?),
         Query::Top(q) => Answer::Top(q.answer(&mut run)?),
+        Query::RttTop(q) => Answer::RttTop(q.answer(&mut run)?),
         Query::Availability(q) => Answer::Availability(q.answer(&mut run)?),
         Query::Events(q) => Answer::Events(q.answer(&mut run)?),
         Query::Evidence(q) => Answer::Evidence(q.answer(&mut run)?),
@@ -204,6 +222,8 @@ struct Run<'a> {
     scanned: u64,
     level: Option<Table>,
     range: TimeRange,
+    /// Of round trips only these groups; empty: all.
+    groups: BTreeSet<String>,
 }
 
 impl Run<'_> {
@@ -220,12 +240,32 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Reads interval rows of the level and the range that were planned.
+    /// Reads groups of round trips of the level that was planned.
+    fn rtt(
+        &mut self,
+        scan: &Scan,
+        mut sink: impl FnMut(&RttRow) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let Run { source, limit, scanned, level, groups, .. } = self;
+        source.rtt(level.unwrap_or(Table::Rtt), scan, &mut |row| {
+            Self::count(scanned, limit)?;
+            match groups.is_empty() || groups.contains(&*row.group) {
+                true => sink(row),
+                false => Ok(()),
+            }
+        })
+    }
+
+    /// Reads interval rows of the level and the range that were planned; of round trips, their
+    /// groups as such rows.
     fn intervals(
         &mut self,
         scan: &Scan,
         mut sink: impl FnMut(&IntervalRow) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
+        if self.level.is_some_and(|level| level.raw() == Table::Rtt) {
+            return self.rtt(scan, |row| sink(&row.to_interval()));
+        }
         let Run { source, limit, scanned, level, .. } = self;
         let level = level.unwrap_or(Table::Interval);
         source.intervals(level, scan, &mut |row| {

@@ -39,12 +39,16 @@ impl Default for Retention {
         Retention {
             tables: BTreeMap::from([
                 (Table::Interval, keep(Some(2), 3_000)),
-                (Table::Interval1m, keep(Some(90), 5_500)),
+                (Table::Interval1m, keep(Some(90), 5_000)),
                 (Table::Interval1h, keep(Some(2 * 365), 3_000)),
                 (Table::Interval1d, keep(None, 1_000)),
                 (Table::Flow, keep(Some(1), 2_000)),
                 (Table::Flow5m, keep(Some(30), 1_500)),
                 (Table::Flow1h, keep(Some(365), 500)),
+                (Table::Rtt, keep(Some(2), 400)),
+                (Table::Rtt1m, keep(Some(30), 600)),
+                (Table::Rtt1h, keep(Some(2 * 365), 300)),
+                (Table::Rtt1d, keep(None, 100)),
             ]),
             floor_octets: 2_000_000_000,
         }

@@ -49,7 +49,7 @@ pub struct SeriesLabels {
     pub target: String,
     /// Class of service.
     pub class: String,
-    /// What measures: "stamp", "flow".
+    /// What measures: [`MODULE_STAMP`], [`MODULE_FLOW`], [`MODULE_RTT`].
     pub module: String,
     /// Which way it looks.
     pub direction: SeriesDirection,
@@ -78,6 +78,13 @@ impl SeriesLabels {
     }
 }
 
+/// The label `module` of probes' streams.
+pub const MODULE_STAMP: &str = "stamp";
+/// The label `module` of exporters of flows.
+pub const MODULE_FLOW: &str = "flow";
+/// The label `module` of units that measure passive round-trip times.
+pub const MODULE_RTT: &str = "rtt";
+
 /// A registered series.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Series {
@@ -95,12 +102,14 @@ pub struct SeriesFilter {
     pub ids: Vec<SeriesId>,
     /// Label and value, each of which must be equal.
     pub labels: BTreeMap<String, String>,
+    /// Of round trips only these groups, as "192.0.2.0/24"; empty: all.
+    pub groups: Vec<String>,
 }
 
 impl SeriesFilter {
     /// Those numbers and no others.
     pub fn of(ids: impl IntoIterator<Item = SeriesId>) -> Self {
-        SeriesFilter { ids: ids.into_iter().collect(), labels: BTreeMap::new() }
+        SeriesFilter { ids: ids.into_iter().collect(), ..SeriesFilter::default() }
     }
 
     /// Whether `series` is one of them.

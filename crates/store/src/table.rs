@@ -28,11 +28,23 @@ pub enum Table {
     /// Those of one hour.
     #[serde(rename = "flow1h")]
     Flow1h,
+    /// Groups of passive round-trip times, of intervals.
+    #[serde(rename = "rtt")]
+    Rtt,
+    /// Those of one minute.
+    #[serde(rename = "rtt1m")]
+    Rtt1m,
+    /// Those of one hour.
+    #[serde(rename = "rtt1h")]
+    Rtt1h,
+    /// Those of one day.
+    #[serde(rename = "rtt1d")]
+    Rtt1d,
 }
 
 impl Table {
     /// All, each after that which it is rolled up from.
-    pub const ALL: [Table; 7] = [
+    pub const ALL: [Table; 11] = [
         Table::Interval,
         Table::Interval1m,
         Table::Interval1h,
@@ -40,6 +52,10 @@ impl Table {
         Table::Flow,
         Table::Flow5m,
         Table::Flow1h,
+        Table::Rtt,
+        Table::Rtt1m,
+        Table::Rtt1h,
+        Table::Rtt1d,
     ];
 
     /// Its name: folder, catalogue, SQL.
@@ -52,6 +68,10 @@ impl Table {
             Table::Flow => "flow",
             Table::Flow5m => "flow5m",
             Table::Flow1h => "flow1h",
+            Table::Rtt => "rtt",
+            Table::Rtt1m => "rtt1m",
+            Table::Rtt1h => "rtt1h",
+            Table::Rtt1d => "rtt1d",
         }
     }
 
@@ -63,11 +83,11 @@ impl Table {
     /// Length of its windows, ns; 0: rows at the full rate.
     pub fn step_ns(self) -> i64 {
         match self {
-            Table::Interval | Table::Flow => 0,
-            Table::Interval1m => MINUTE_NS,
+            Table::Interval | Table::Flow | Table::Rtt => 0,
+            Table::Interval1m | Table::Rtt1m => MINUTE_NS,
             Table::Flow5m => 5 * MINUTE_NS,
-            Table::Interval1h | Table::Flow1h => HOUR_NS,
-            Table::Interval1d => DAY_NS,
+            Table::Interval1h | Table::Flow1h | Table::Rtt1h => HOUR_NS,
+            Table::Interval1d | Table::Rtt1d => DAY_NS,
         }
     }
 
@@ -79,7 +99,10 @@ impl Table {
             Table::Interval1h => Some(Table::Interval1d),
             Table::Flow => Some(Table::Flow5m),
             Table::Flow5m => Some(Table::Flow1h),
-            Table::Interval1d | Table::Flow1h => None,
+            Table::Rtt => Some(Table::Rtt1m),
+            Table::Rtt1m => Some(Table::Rtt1h),
+            Table::Rtt1h => Some(Table::Rtt1d),
+            Table::Interval1d | Table::Flow1h | Table::Rtt1d => None,
         }
     }
 
@@ -93,18 +116,18 @@ impl Table {
         self.step_ns() == 0
     }
 
-    /// Whether it holds interval records; else flows.
-    pub fn is_interval(self) -> bool {
-        matches!(self, Table::Interval | Table::Interval1m | Table::Interval1h | Table::Interval1d)
+    /// What it is rolled up from in the end: the table of its rows at the full rate.
+    pub fn raw(self) -> Table {
+        self.finer().map_or(self, Table::raw)
     }
 
     /// Compaction makes one segment of so much time, ns.
     pub fn period_ns(self) -> i64 {
         match self {
-            Table::Interval | Table::Flow => HOUR_NS,
-            Table::Interval1m | Table::Flow5m => DAY_NS,
-            Table::Interval1h | Table::Flow1h => 30 * DAY_NS,
-            Table::Interval1d => 360 * DAY_NS,
+            Table::Interval | Table::Flow | Table::Rtt => HOUR_NS,
+            Table::Interval1m | Table::Flow5m | Table::Rtt1m => DAY_NS,
+            Table::Interval1h | Table::Flow1h | Table::Rtt1h => 30 * DAY_NS,
+            Table::Interval1d | Table::Rtt1d => 360 * DAY_NS,
         }
     }
 }

@@ -7,12 +7,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use sonde_results::flow::{FlowEnd, FlowRecord, FlowSide};
 use sonde_results::rtt::FlowKey;
-use sonde_results::{Caveat, Interval};
+use sonde_results::{Caveat, Hist, Interval};
 use sonde_wire::{NotSent, StampSource};
 
 use crate::embedded::disk::{Disk, DiskFile, HostDisk};
 use crate::flow::FlowRow;
+use crate::hist_blob::HistBlob;
 use crate::interval::IntervalRow;
+use crate::rtt::RttRow;
 use crate::series::SeriesId;
 
 /// 2026-11-25 23:00 UTC, ns since 1970.
@@ -137,6 +139,33 @@ pub(crate) fn flows(seed: u64, exporter: u32, n: usize, span_ns: i64) -> Vec<Flo
             extra: None,
         };
         rows.push(FlowRow::new(SeriesId(exporter), &record));
+    }
+    rows
+}
+
+/// Rows of one second for each of `groups` groups of a unit.
+pub(crate) fn rtt(seed: u64, series: u32, groups: u64) -> Vec<RttRow> {
+    let mut random = Random(seed);
+    let mut rows = Vec::new();
+    for second in 0..20 {
+        for group in 0..groups {
+            let mut hists = [Hist::default(), Hist::default(), Hist::default()];
+            for hist in &mut hists {
+                (0..random.below(9)).for_each(|_| hist.add(1 << (10 + random.below(20))));
+            }
+            rows.push(RttRow {
+                series: SeriesId(series),
+                group: format!("10.0.{group}.0/24").into(),
+                start_ns: START + second * 1_000_000_000,
+                length_ns: 1_000_000_000,
+                intervals: 1,
+                clean: HistBlob::new(&hists[0]),
+                recovery: HistBlob::new(&hists[1]),
+                delayed_ack: HistBlob::new(&hists[2]),
+                caveats: random.below(4),
+                caveat_counts: Box::default(),
+            });
+        }
     }
     rows
 }

@@ -1,5 +1,9 @@
 //! Reports as rows.
 
+use sonde_results::caveat::CaveatSet;
+use sonde_results::rtt::{Coverage, GroupKey, RttGroup};
+use sonde_results::rtt_run::RttRunConfig;
+use sonde_results::{Caveat, Hist, RttRun, RunHeader};
 use sonde_wire::Time;
 
 use super::*;
@@ -81,6 +85,61 @@ fn records_are_of_the_series_of_their_stream_and_have_utc() {
     assert_eq!(of, [("fra", 963), ("muc", 1_963)]);
     assert_eq!(rows.unknown(), 1);
     assert!(rows.take_intervals().is_empty());
+}
+
+#[test]
+fn groups_of_round_trips_are_rows_of_their_unit_by_the_names_of_its_interfaces() {
+    let (mut rows, mut kept) = (RowMaker::new("ber"), Kept::default());
+    let hist = |values: &[i64]| {
+        let mut hist = Hist::default();
+        values.iter().for_each(|&value| hist.add(value));
+        hist
+    };
+    let point = |name: &str| RttPoint { name: name.into(), ..RttPoint::default() };
+    let run = RttRun {
+        header: RunHeader::default(),
+        config: RttRunConfig::default(),
+        points: vec![point("eth0")],
+        groups: Vec::new(),
+        coverage: Coverage::default(),
+        caveats: CaveatSet::default(),
+    };
+    let about = rtt::About { run, group_of: std::sync::Arc::new(|_| None) };
+    let unit = UnitId::new("rtt.uplink");
+    let said = |said| Report { unit: unit.clone(), said };
+    rows.take(&said(Said::Rtt(Box::new(about))), (37, 0), &mut kept).unwrap();
+    let of = |key| RttGroup {
+        key,
+        start_ns: 1_037,
+        end_ns: 2_037,
+        clean: hist(&[5_000, 6_000, 9_000]),
+        recovery: hist(&[70_000]),
+        delayed_ack: hist(&[40_000_000, 41_000_000]),
+    };
+    let mut caveats = CaveatSet::default();
+    caveats.insert(Caveat::FlowsUntracked);
+    let interval = rtt::RttInterval {
+        groups: (0..3).map(GroupKey::Interface).map(of).collect(),
+        caveats,
+        ..rtt::RttInterval::default()
+    };
+    let events = vec![
+        rtt::Event::Point(point("eth1")),
+        rtt::Event::PointChanged(0, point("wan0")),
+        rtt::Event::Interval(interval),
+    ];
+    rows.take(&said(Said::RttEvents(events)), (37, 0), &mut kept).unwrap();
+    let made = rows.take_rtt();
+    let names: Vec<&str> = made.iter().map(|row| &*row.group).collect();
+    assert_eq!(names, ["interface wan0", "interface eth1", "interface 2"]);
+    let row = &made[0];
+    assert_eq!((row.start_ns, row.length_ns, row.intervals), (1_000, 1_000, 1));
+    let counts = [&row.clean, &row.recovery, &row.delayed_ack].map(|hist| hist.head().count);
+    assert_eq!(counts, [3, 1, 2]);
+    assert_eq!(row.caveats, 1 << Caveat::FlowsUntracked as u8);
+    let labels = &kept.series[row.series.0 as usize];
+    assert_eq!((&*labels.target, &*labels.module), ("rtt.uplink", "rtt"));
+    assert!(rows.take_rtt().is_empty());
 }
 
 #[test]

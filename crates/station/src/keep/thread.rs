@@ -149,8 +149,11 @@ impl Writing {
                 break;
             }
         }
-        let (intervals, flows) = (self.rows.take_intervals(), self.rows.take_flows());
-        let rows = [Rows::Intervals(intervals), Rows::Flows(flows)];
+        let rows = [
+            Rows::Intervals(self.rows.take_intervals()),
+            Rows::Flows(self.rows.take_flows()),
+            Rows::Rtt(self.rows.take_rtt()),
+        ];
         for rows in rows.into_iter().filter(|rows| !rows.is_empty()) {
             self.number += 1;
             let batch = Batch { writer: self.name.clone(), number: self.number, rows: rows.into() };

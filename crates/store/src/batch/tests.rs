@@ -23,6 +23,7 @@ fn what_is_encoded_is_decoded() {
     let batch = round_trip(Rows::Intervals(testing::intervals(1, 5, 20, 10)));
     assert_eq!((batch.rows.len(), batch.rows.greatest_series()), (100, Some(4)));
     round_trip(Rows::Flows(testing::flows(2, 3, 200, 600_000_000_000)));
+    round_trip(Rows::Rtt(testing::rtt(4, 2, 5)));
     round_trip(Rows::Flows(vec![]));
     round_trip(Rows::Intervals(vec![IntervalRow::default()]));
 }

@@ -78,7 +78,8 @@ impl Catalogue {
         Ok(catalogue)
     }
 
-    /// Opens it beside the process that writes.
+    /// Opens it beside the process that writes, which may be of an earlier version: no step takes
+    /// away what is read.
     pub(super) fn open_to_read(path: &Path) -> Result<Self, StoreError> {
         // Not read-only to SQLite: the index of its log is shared memory that readers write, too.
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -86,9 +87,12 @@ impl Catalogue {
         let query_only = catalogue.connection.pragma_update(None, "query_only", true);
         query_only.map_err(catalogue.failed("read"))?;
         let version = catalogue.version()?;
-        if version != SCHEMA_VERSION {
+        if version > SCHEMA_VERSION {
             let what = format!("schema {version}; this version reads {SCHEMA_VERSION}");
             return Err(StoreError::Newer { path: path.to_owned(), what });
+        }
+        if version == 0 {
+            return Err(StoreError::NoStore { path: path.to_owned() });
         }
         Ok(catalogue)
     }
@@ -384,7 +388,7 @@ fn unreadable(column: usize, what: String) -> rusqlite::Error {
 pub const SCHEMA_VERSION: u32 = STEPS.len() as u32;
 
 /// What brings each version to the next. A step that was released is never changed.
-const STEPS: [&str; 1] = [include_str!("schema/1.sql")];
+const STEPS: [&str; 2] = [include_str!("schema/1.sql"), include_str!("schema/2.sql")];
 
 /// What the log may keep on the disk once it was written back, octets.
 const LOG_LIMIT: i64 = 16 << 20;

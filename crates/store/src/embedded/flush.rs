@@ -15,6 +15,7 @@ use crate::error::StoreError;
 use crate::flow::{FlowRow, FlowSum, TOP_FLOWS, keep_top, roll_up_flows};
 use crate::interval::IntervalRow;
 use crate::rollup::{IntervalRollUp, merge_equal};
+use crate::rtt::RttRow;
 use crate::table::Table;
 
 /// Segments that were written and are not committed. Dropped, they are removed again.
@@ -98,22 +99,17 @@ impl Shared {
     /// Makes segments of a generation, and of its roll-ups. Then its journals are not needed.
     pub(super) fn flush(&self, generation: &Generation) -> Result<(), StoreError> {
         let mut out = self.uncommitted();
-        let rows = |batch: &Rows| match batch {
-            Rows::Intervals(rows) => (rows.len(), 0),
-            Rows::Flows(rows) => (0, rows.len()),
-        };
-        let (mut intervals, mut flows) = (Vec::new(), Vec::new());
+        let (mut intervals, mut flows, mut rtt) = (Vec::new(), Vec::new(), Vec::new());
         for (_, batch) in &generation.batches {
-            let (n, m) = rows(&batch.rows);
-            intervals.reserve(n);
-            flows.reserve(m);
             match &*batch.rows {
                 Rows::Intervals(rows) => intervals.extend(rows),
                 Rows::Flows(rows) => flows.extend(rows),
+                Rows::Rtt(rows) => rtt.extend(rows),
             }
         }
         write_intervals(&mut out, intervals)?;
         write_flows(&mut out, flows)?;
+        write_rtt(&mut out, rtt)?;
         let mut change = Change { flushed: generation.last(), ..Change::default() };
         for (_, batch) in &generation.batches {
             change.writers.push((batch.writer.to_string(), batch.number));
@@ -142,14 +138,13 @@ impl Shared {
     ) -> Result<(), StoreError> {
         let mut out = self.uncommitted();
         let at = sources.iter().map(|s| s.record.times_ns.1).max().unwrap_or(0);
-        if to.is_interval() {
+        let marks = (to.coarser().is_none(), 0);
+        if to.raw() == Table::Interval {
             let rows = Merge::<IntervalRow>::new(readers(sources)?);
-            out.write(
-                to,
-                (to.coarser().is_none(), 0),
-                at,
-                IntervalRollUp::new(rows, to.step_ns()),
-            )?;
+            out.write(to, marks, at, IntervalRollUp::new(rows, to.step_ns()))?;
+        } else if to.raw() == Table::Rtt {
+            let rows = Merge::<RttRow>::new(readers(sources)?);
+            out.write(to, marks, at, roll_up_rtt(rows, to))?;
         } else {
             // Windows are not together in the order of networks: sums are held in memory, as many
             // as there may be, and the smallest become "other" before there are more.
@@ -164,7 +159,7 @@ impl Shared {
                 }
             }
             let rows = keep_top(roll_up_flows(sums, to.step_ns()), TOP_FLOWS);
-            out.write(to, (to.coarser().is_none(), 0), at, rows.into_iter().map(Ok))?;
+            out.write(to, marks, at, rows.into_iter().map(Ok))?;
         }
         let rolled = sources.iter().map(|s| s.record.id).collect();
         out.commit(Change { rolled, ..Change::default() }, |_| {})
@@ -187,6 +182,11 @@ impl Shared {
             Table::Flow => out.write(table, marks, at, Merge::<FlowRow>::new(readers(sources)?))?,
             Table::Interval1m | Table::Interval1h | Table::Interval1d => {
                 let rows = merge_equal(Merge::<IntervalRow>::new(readers(sources)?));
+                out.write(table, marks, at, rows)?;
+            }
+            Table::Rtt => out.write(table, marks, at, Merge::<RttRow>::new(readers(sources)?))?,
+            Table::Rtt1m | Table::Rtt1h | Table::Rtt1d => {
+                let rows = merge_equal(Merge::<RttRow>::new(readers(sources)?));
                 out.write(table, marks, at, rows)?;
             }
             Table::Flow5m | Table::Flow1h => {
@@ -247,6 +247,31 @@ fn write_flows(out: &mut Uncommitted, mut rows: Vec<&FlowRow>) -> Result<(), Sto
         out.write(Table::Flow5m, (false, 0), at, sums.iter().cloned().map(Ok))?;
     }
     Ok(())
+}
+
+/// A segment for each hour, and one of minutes for each day.
+fn write_rtt(out: &mut Uncommitted, mut rows: Vec<&RttRow>) -> Result<(), StoreError> {
+    let period = |row: &RttRow, table: Table| row.start_ns.div_euclid(table.period_ns());
+    for (table, marks) in [(Table::Rtt, (true, 0)), (Table::Rtt1m, (false, 0))] {
+        rows.sort_by_cached_key(|row| (period(row, table), row.key()));
+        for rows in rows.chunk_by(|a, b| period(a, table) == period(b, table)) {
+            let at = rows[0].start_ns;
+            let own = rows.iter().map(|&row| Ok(row.clone()));
+            match table {
+                Table::Rtt => out.write(table, marks, at, own)?,
+                _ => out.write(table, marks, at, roll_up_rtt(own, table))?,
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Rows that ascend, in the windows of a table.
+fn roll_up_rtt(
+    rows: impl Iterator<Item = Result<RttRow, StoreError>>,
+    to: Table,
+) -> impl Iterator<Item = Result<RttRow, StoreError>> {
+    merge_equal(rows.map(move |row| row.map(|row| row.in_window(to.step_ns()))))
 }
 
 /// `seg/iv/2026-11-25/23-0000000042.parquet`: table, day and hour of a row in it, number.

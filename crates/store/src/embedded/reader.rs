@@ -20,6 +20,7 @@ use crate::event::{EventId, StoredEvent};
 use crate::flow::{FlowRow, FlowSum};
 use crate::interval::IntervalRow;
 use crate::query::{self, Limit, Query, Response, RowSink, Scan, Source};
+use crate::rtt::RttRow;
 use crate::series::{Series, SeriesRegistry};
 use crate::table::Table;
 
@@ -223,6 +224,18 @@ impl Source for Snapshot<'_> {
                     if scan.holds(&sum) {
                         sink(&sum)?;
                     }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn rtt(&self, level: Table, scan: &Scan, sink: &mut RowSink<RttRow>) -> Result<(), StoreError> {
+        self.segments(scan, &tables_of(level), sink)?;
+        for batch in &self.batches {
+            if let Rows::Rtt(rows) = &*batch.rows {
+                for row in rows.iter().filter(|row| scan.holds(*row)) {
+                    sink(row)?;
                 }
             }
         }

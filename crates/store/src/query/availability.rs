@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use sonde_results::Caveat;
 
-use super::{Run, Scan, TimeRange};
+use super::{Delay, Run, Scan, TimeRange};
 use crate::error::StoreError;
 use crate::interval::IntervalSum;
 use crate::series::{SeriesFilter, SeriesId};
@@ -47,8 +47,8 @@ pub struct AvailabilityRow {
 
 impl Availability {
     pub(super) fn answer(&self, run: &mut Run) -> Result<Vec<AvailabilityRow>, StoreError> {
-        let range = run.plan(self.range, 0)?;
-        let selected = run.select(&self.filter);
+        let range = run.plan(Delay::RttNet, self.range, 0)?;
+        let selected = run.select_of(&self.filter, Delay::RttNet);
         run.check_answer(selected.len())?;
         let mut sums: BTreeMap<u32, IntervalSum> =
             selected.iter().map(|s| (s.id.0, IntervalSum::default())).collect();

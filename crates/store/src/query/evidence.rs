@@ -99,7 +99,8 @@ impl Evidence {
         };
         let flows = self.flows(run, during, before)?;
         // The full rate, if it is still there: an event begins at any instant.
-        let whole = run.plan(TimeRange { from_ns: before.from_ns, to_ns: during.to_ns }, 0)?;
+        let whole =
+            run.plan(self.delay, TimeRange { from_ns: before.from_ns, to_ns: during.to_ns }, 0)?;
         let columns = summary_columns(self.delay);
         let scan = Scan {
             from_ns: whole.from_ns,

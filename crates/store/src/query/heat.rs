@@ -64,12 +64,12 @@ impl Heat {
         }
         let shift = (SUB_BUCKETS as u32 / rows).trailing_zeros();
         run.windows(self.range, self.step_ns)?;
-        let range = run.plan(self.range, self.step_ns)?;
+        let range = run.plan(self.delay, self.range, self.step_ns)?;
         let scan = Scan {
             from_ns: range.from_ns,
             to_ns: range.to_ns,
             series: Some(run.select(&self.filter).iter().map(|s| s.id.0).collect()),
-            columns: &["series", "start", "intervals", "lost", self.delay.column()],
+            columns: &["series", "group", "start", "intervals", "lost", self.delay.column()],
         };
         let mut sums: BTreeMap<u32, IntervalSum> = BTreeMap::new();
         run.intervals(&scan, |row| {

@@ -43,8 +43,8 @@ pub struct OverviewRow {
 
 impl Overview {
     pub(super) fn answer(&self, run: &mut Run) -> Result<Vec<OverviewRow>, StoreError> {
-        let range = run.plan(self.range, 0)?;
-        let selected = run.select(&self.filter);
+        let range = run.plan(self.delay, self.range, 0)?;
+        let selected = run.select_of(&self.filter, self.delay);
         // Of each series: the place of its row.
         let mut places: BTreeMap<u32, usize> = BTreeMap::new();
         let mut groups: BTreeMap<(Vec<String>, Option<SeriesId>), Vec<u32>> = BTreeMap::new();

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Run, Source};
+use super::{Delay, Run, Source};
 use crate::error::StoreError;
-use crate::series::{Series, SeriesFilter};
+use crate::series::{MODULE_FLOW, MODULE_RTT, Series, SeriesFilter};
 use crate::table::Table;
 
 /// A range of time, ns since 1970 UTC.
@@ -73,9 +73,14 @@ pub(super) fn pick(
 }
 
 impl Run<'_> {
-    /// Picks the table of interval rows for a range and a step, which the answer then names.
-    pub(super) fn plan(&mut self, range: TimeRange, step_ns: i64) -> Result<TimeRange, StoreError> {
-        let (level, range) = pick(self.source, Table::Interval, range, step_ns)?;
+    /// Picks the table for a delay, a range and a step, which the answer then names.
+    pub(super) fn plan(
+        &mut self,
+        delay: Delay,
+        range: TimeRange,
+        step_ns: i64,
+    ) -> Result<TimeRange, StoreError> {
+        let (level, range) = pick(self.source, delay.raw(), range, step_ns)?;
         (self.level, self.range) = (Some(level), range);
         Ok(range)
     }
@@ -93,10 +98,21 @@ impl Run<'_> {
         Ok(n as usize)
     }
 
-    /// The series that a filter names.
-    pub(super) fn select(&self, filter: &SeriesFilter) -> Vec<Series> {
+    /// The series that a filter names; rows of other groups are left out from then on.
+    pub(super) fn select(&mut self, filter: &SeriesFilter) -> Vec<Series> {
         let mut all = self.source.series();
         all.retain(|series| filter.matches(series));
+        self.groups = filter.groups.iter().cloned().collect();
+        all
+    }
+
+    /// Those of them that could have this delay: a meter of flows is not silent.
+    pub(super) fn select_of(&mut self, filter: &SeriesFilter, delay: Delay) -> Vec<Series> {
+        let mut all = self.select(filter);
+        all.retain(|series| match &*series.labels.module {
+            MODULE_FLOW => false,
+            module => (module == MODULE_RTT) == (delay == Delay::Passive),
+        });
         all
     }
 }
@@ -108,6 +124,7 @@ mod tests {
     use crate::flow::{FlowRow, FlowSum};
     use crate::interval::IntervalRow;
     use crate::query::{RowSink, Scan};
+    use crate::rtt::RttRow;
     use crate::{DAY_NS, HOUR_NS, MINUTE_NS};
 
     /// A source that knows only how far its tables reach back.
@@ -134,6 +151,9 @@ mod tests {
             _: &Scan,
             _: &mut RowSink<FlowSum>,
         ) -> Result<(), StoreError> {
+            Ok(())
+        }
+        fn rtt(&self, _: Table, _: &Scan, _: &mut RowSink<RttRow>) -> Result<(), StoreError> {
             Ok(())
         }
         fn oldest_ns(&self, table: Table) -> Option<i64> {

@@ -103,7 +103,7 @@ fn sums(
     key: impl Fn(SeriesId) -> u32,
 ) -> Result<BTreeMap<(u32, i64), IntervalSum>, StoreError> {
     run.windows(range, step_ns)?;
-    let range = run.plan(range, step_ns)?;
+    let range = run.plan(delay, range, step_ns)?;
     let scan = Scan {
         from_ns: range.from_ns,
         to_ns: range.to_ns,

@@ -6,6 +6,7 @@ use sonde_wire::StampSource;
 
 use crate::hist_blob::HistSum;
 use crate::interval::IntervalSum;
+use crate::table::Table;
 
 /// Which delay.
 #[derive(
@@ -26,6 +27,8 @@ pub enum Delay {
     IpdvForward,
     /// Delay variation back: in roll-ups only.
     IpdvBackward,
+    /// Passive round trips, clean samples: of units that watch traffic.
+    Passive,
 }
 
 impl Delay {
@@ -38,13 +41,22 @@ impl Delay {
             Delay::Backward => "backward",
             Delay::IpdvForward => "ipdv_forward",
             Delay::IpdvBackward => "ipdv_backward",
+            Delay::Passive => "clean",
+        }
+    }
+
+    /// The table whose rows, at the full rate, hold it.
+    pub fn raw(self) -> Table {
+        match self {
+            Delay::Passive => Table::Rtt,
+            _ => Table::Interval,
         }
     }
 
     /// Its histogram in a sum.
     pub fn of(self, sum: &IntervalSum) -> &HistSum {
         match self {
-            Delay::RttNet => &sum.rtt_net,
+            Delay::RttNet | Delay::Passive => &sum.rtt_net,
             Delay::Rtt => &sum.rtt,
             Delay::Forward => &sum.forward,
             Delay::Backward => &sum.backward,
@@ -56,6 +68,11 @@ impl Delay {
 
 /// The columns that a [`Summary`] of a delay needs.
 pub(super) fn summary_columns(delay: Delay) -> Vec<&'static str> {
+    if delay == Delay::Passive {
+        let all =
+            ["series", "group", "start", "length_ns", "intervals", "caveats", "caveat_counts"];
+        return all.into_iter().chain([delay.column()]).collect();
+    }
     let mut columns = vec![
         "series",
         "start",
@@ -88,7 +105,7 @@ pub(super) fn summary_columns(delay: Delay) -> Vec<&'static str> {
 /// A sum of intervals in numbers. Where nothing was measured there is no number.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// Intervals.
+    /// Intervals; of passive round trips those of each group.
     pub intervals: u64,
     /// Probes that left.
     pub sent: u64,

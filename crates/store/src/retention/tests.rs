@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn segments() -> impl Strategy<Value = Vec<SegmentInfo>> {
-    let one = (0usize..7, 0i64..400, 0i64..30, 1u64..100, any::<bool>());
+    let one = (0usize..11, 0i64..400, 0i64..30, 1u64..100, any::<bool>());
     prop::collection::vec(one, 0..40).prop_map(|all| {
         let of = |(i, (table, at, span, octets, rolled)): (usize, (usize, i64, i64, u64, bool))| {
             SegmentInfo {
@@ -21,7 +21,7 @@ fn segments() -> impl Strategy<Value = Vec<SegmentInfo>> {
 
 fn policy() -> impl Strategy<Value = Retention> {
     let keep = (prop::option::of(0i64..400), prop::option::of(0u64..600));
-    (prop::collection::vec(prop::option::of(keep), 7), 0u64..500).prop_map(|(keeps, floor)| {
+    (prop::collection::vec(prop::option::of(keep), 11), 0u64..500).prop_map(|(keeps, floor)| {
         let tables = Table::ALL.into_iter().zip(keeps);
         let tables = tables.filter_map(|(table, keep)| {
             let (age_ns, octets) = keep?;

@@ -88,7 +88,7 @@ proptest! {
     /// that is over.
     #[test]
     fn compaction_leaves_one_segment_of_a_period(
-        arrivals in prop::collection::vec((0usize..7, 0i64..3 * HOUR_NS, any::<bool>()), 1..120),
+        arrivals in prop::collection::vec((0usize..11, 0i64..3 * HOUR_NS, any::<bool>()), 1..120),
     ) {
         let mut all: Vec<SegmentInfo> = arrivals.iter().enumerate()
             .map(|(i, &(table, at, rolled))| segment(i as u64, Table::ALL[table], (at - 5, at), rolled))

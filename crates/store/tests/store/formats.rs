@@ -38,7 +38,7 @@ fn make(path: &Path, script: &Script) {
     let mut batches = 0;
     load(&store, script, 2, || {
         batches += 1;
-        if batches == 4 {
+        if batches == 5 {
             store.flush().unwrap();
             store.maintain(BASE_NS + 2 * sonde_store::HOUR_NS, None).unwrap();
         }

@@ -5,12 +5,14 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::support::script::{BASE_NS, Measured, Script, measured, parse};
+use crate::support::script::{
+    BASE_NS, Measured, MeasuredGroup, Script, measured, measured_group, parse,
+};
 use crate::support::{Folder, model, options, render::render};
 use proptest::prelude::*;
 use sonde_results::{Caveat, Interval};
 use sonde_store::query::{
-    Availability, Bands, Delay, FlowDimension, FlowMeasure, Heat, Overview, SeriesPoints,
+    Availability, Bands, Delay, FlowDimension, FlowMeasure, Heat, Overview, RttTop, SeriesPoints,
     TimeRange, Top,
 };
 use sonde_store::{
@@ -41,6 +43,9 @@ pub fn load(store: &Store, script: &Script, rows: usize, mut then: impl FnMut())
     }
     for part in script.flows.chunks(rows) {
         give(Rows::Flows(part.to_vec()));
+    }
+    for part in script.rtt.chunks(rows) {
+        give(Rows::Rtt(part.iter().map(|(_, m)| m.row.clone()).collect()));
     }
 }
 
@@ -208,6 +213,23 @@ prop_compose! {
     }
 }
 
+prop_compose! {
+    fn some_group()(
+        series in 4u32..6,
+        at in 0i64..3 * 3_600,
+        group in 0u8..4,
+        clean in prop::collection::vec(1i64 << 14..1i64 << 30, 0..6),
+        recovery in prop::collection::vec(1i64 << 14..1i64 << 30, 0..2),
+        late in prop::bool::weighted(0.2),
+    ) -> (SeriesId, MeasuredGroup) {
+        let times = (BASE_NS + at * 1_000_000_000, 1_000_000_000);
+        let caveats = if late { vec![Caveat::FlowsUntracked] } else { vec![] };
+        let values = [clean, recovery, vec![]];
+        let id = SeriesId(series);
+        (id, measured_group(id, &format!("10.0.{group}.0/24"), times, values, caveats))
+    }
+}
+
 /// Questions of ranges and steps that fit each of the tables, or none.
 fn some_queries(from: i64, length: i64, unit: i64, steps: i64) -> Vec<Query> {
     let range = TimeRange {
@@ -221,7 +243,8 @@ fn some_queries(from: i64, length: i64, unit: i64, steps: i64) -> Vec<Query> {
         Query::Overview(Overview { range, by: vec!["site".into()], ..Overview::default() }),
         Query::Availability(Availability { range, filter: filter.clone() }),
     ];
-    for delay in [Delay::RttNet, Delay::Forward] {
+    all.push(Query::RttTop(RttTop { range, most: 3, ..RttTop::default() }));
+    for delay in [Delay::RttNet, Delay::Forward, Delay::Passive] {
         let (filter, quantiles) = (filter.clone(), quantiles.clone());
         all.push(Query::Overview(Overview {
             range,
@@ -259,6 +282,7 @@ proptest! {
     fn made_up_data_have_the_answers_of_the_model(
         intervals in prop::collection::vec(some_interval(), 1..60),
         flows in prop::collection::vec(some_flow(), 0..40),
+        rtt in prop::collection::vec(some_group(), 0..60),
         questions in prop::collection::vec(
             (0i64..3, 1i64..4, prop_oneof![Just(1i64), Just(60), Just(3_600), Just(86_400)], 1i64..3),
             1..4,
@@ -267,12 +291,14 @@ proptest! {
         let labels = |i: u32| SeriesLabels {
             target: i.to_string(),
             site: (i % 2).to_string(),
+            module: if i < 4 { "stamp" } else { "rtt" }.into(),
             ..SeriesLabels::default()
         };
         let script = Script {
-            series: (0..4).map(labels).collect(),
+            series: (0..6).map(labels).collect(),
             intervals,
             flows,
+            rtt,
             ..Script::default()
         };
         let queries: Vec<Query> = questions

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sonde_results::Caveat;
 use sonde_results::hist::{bounds_of, bucket_of};
+use sonde_results::{Caveat, Interval};
 use sonde_store::flow::unmapped;
 use sonde_store::query::*;
 use sonde_store::{Answer, EventId, FlowRow, Query, Series, SeriesId, StoredEvent};
 
-use super::script::{Measured, Script};
+use super::script::{Measured, MeasuredGroup, Script};
 
 /// The answer to a query of all that a script loads.
 pub fn answer(script: &Script, query: &Query) -> Answer {
@@ -18,6 +18,7 @@ pub fn answer(script: &Script, query: &Query) -> Answer {
         Query::Bands(q) => bands(script, q),
         Query::Heat(q) => heat(script, q),
         Query::Top(q) => Answer::Top(top(script, q)),
+        Query::RttTop(q) => Answer::RttTop(rtt_top(script, q)),
         Query::Availability(q) => availability(script, q),
         Query::Events(q) => Answer::Events(events(script, q)),
         Query::Evidence(q) => evidence(script, q),
@@ -30,9 +31,100 @@ fn selected(script: &Script, filter: &sonde_store::SeriesFilter) -> Vec<Series> 
     all.filter(|s| filter.matches(s)).collect()
 }
 
-fn intervals(script: &Script, range: TimeRange, of: &[SeriesId]) -> Vec<(SeriesId, Measured)> {
+/// Those that could have a delay.
+fn selected_of(script: &Script, filter: &sonde_store::SeriesFilter, delay: Delay) -> Vec<Series> {
+    let mut all = selected(script, filter);
+    all.retain(|s| match (&*s.labels.module, delay) {
+        ("rtt", Delay::Passive) => true,
+        ("rtt" | "flow", _) | (_, Delay::Passive) => false,
+        _ => true,
+    });
+    all
+}
+
+fn groups<'a>(
+    script: &'a Script,
+    range: TimeRange,
+    filter: &sonde_store::SeriesFilter,
+) -> Vec<&'a MeasuredGroup> {
+    let of = ids(&selected(script, filter));
+    let within = |m: &MeasuredGroup| (range.from_ns..range.to_ns).contains(&m.row.start_ns);
+    let named = |m: &MeasuredGroup| {
+        filter.groups.is_empty() || filter.groups.iter().any(|g| **g == *m.row.group)
+    };
+    let all = script.rtt.iter().filter(|(id, m)| of.contains(id) && within(m) && named(m));
+    all.map(|(_, m)| m).collect()
+}
+
+/// Of a delay: intervals of probes, or groups of round trips as intervals.
+fn intervals(
+    script: &Script,
+    range: TimeRange,
+    of: &[SeriesId],
+    delay: Delay,
+    filter: &sonde_store::SeriesFilter,
+) -> Vec<(SeriesId, Measured)> {
+    if delay == Delay::Passive {
+        let mut all = Vec::new();
+        for m in groups(script, range, filter).into_iter().filter(|m| of.contains(&m.row.series)) {
+            let mut record = Interval::empty(0);
+            record.start_ns = m.row.start_ns;
+            record.end_ns = m.row.start_ns + m.row.length_ns;
+            m.caveats.iter().for_each(|&c| record.caveats.insert(c));
+            let values = [(Delay::Passive, m.clean.clone())].into();
+            all.push((m.row.series, Measured { record, values }));
+        }
+        return all;
+    }
     let within = |m: &Measured| (range.from_ns..range.to_ns).contains(&m.record.start_ns);
     script.intervals.iter().filter(|(id, m)| of.contains(id) && within(m)).cloned().collect()
+}
+
+fn rtt_top(script: &Script, q: &RttTop) -> RttTopTable {
+    let mut all: BTreeMap<(SeriesId, String), Vec<&MeasuredGroup>> = BTreeMap::new();
+    for m in groups(script, q.range, &q.filter) {
+        all.entry((m.row.series, m.row.group.to_string())).or_default().push(m);
+    }
+    let clean = |of: &[&MeasuredGroup]| {
+        let mut all: Vec<i64> = of.iter().flat_map(|m| &m.clean).copied().collect();
+        all.sort_unstable();
+        all
+    };
+    let figures = |of: &[&MeasuredGroup]| {
+        let all = clean(of);
+        let mut caveats: BTreeMap<Caveat, u64> = BTreeMap::new();
+        of.iter().flat_map(|m| &m.caveats).for_each(|&c| *caveats.entry(c).or_default() += 1);
+        RttFigures {
+            intervals: of.len() as u64,
+            n: all.len() as u64,
+            mean_ns: (!all.is_empty())
+                .then(|| all.iter().map(|&v| v as i128).sum::<i128>() as f64 / all.len() as f64),
+            min_ns: all.first().copied(),
+            max_ns: all.last().copied(),
+            quantiles_ns: q.quantiles.iter().map(|&share| quantile(&all, &all, share)).collect(),
+            recovery: of.iter().map(|m| m.recovery.len() as u64).sum(),
+            delayed_ack: of.iter().map(|m| m.delayed.len() as u64).sum(),
+            caveats: caveats.into_iter().collect(),
+        }
+    };
+    let mut rows: Vec<_> = all.into_iter().collect();
+    rows.sort_by_key(|(_, of)| {
+        let all = clean(of);
+        let standing = match q.order {
+            RttOrder::Slowest => quantile(&all, &all, q.slow_at).unwrap_or(i64::MIN),
+            RttOrder::Samples => all.len() as i64,
+        };
+        std::cmp::Reverse((all.len() as u64 >= q.least_samples, standing))
+    });
+    let few = rows.iter().position(|(_, of)| (clean(of).len() as u64) < q.least_samples);
+    let rest = rows.split_off(few.unwrap_or(rows.len()).min(q.most));
+    let others: Vec<&MeasuredGroup> = rest.iter().flat_map(|(_, of)| of).copied().collect();
+    let rows = rows.into_iter().map(|((series, group), of)| RttTopRow {
+        series,
+        group,
+        figures: figures(&of),
+    });
+    RttTopTable { rows: rows.collect(), other_groups: rest.len() as u64, other: figures(&others) }
 }
 
 /// The `q`-th of the values that have buckets, as the middle of its bucket; the greatest of all as
@@ -115,12 +207,12 @@ fn summary<'a>(
 
 fn overview(script: &Script, q: &Overview) -> Answer {
     let mut groups: BTreeMap<(Vec<String>, Option<SeriesId>), Vec<SeriesId>> = BTreeMap::new();
-    for s in selected(script, &q.filter) {
+    for s in selected_of(script, &q.filter, q.delay) {
         let group = q.by.iter().map(|name| s.labels.get(name).unwrap_or_default()).collect();
         groups.entry((group, q.by.is_empty().then_some(s.id))).or_default().push(s.id);
     }
     let rows = groups.into_iter().map(|((group, series), members)| {
-        let all = intervals(script, q.range, &members);
+        let all = intervals(script, q.range, &members, q.delay, &q.filter);
         let heard: BTreeSet<SeriesId> = all.iter().map(|(id, _)| *id).collect();
         OverviewRow {
             series,
@@ -161,7 +253,7 @@ fn series(script: &Script, q: &SeriesPoints) -> Answer {
     let tables = selected(script, &q.filter).into_iter().map(|s| SeriesTable {
         series: s.id,
         points: points(
-            &intervals(script, q.range, &[s.id]),
+            &intervals(script, q.range, &[s.id], q.delay, &q.filter),
             q.range,
             q.step_ns,
             q.delay,
@@ -181,7 +273,7 @@ fn bands(script: &Script, q: &Bands) -> Answer {
         true => vec![0.1, 0.25, 0.5, 0.75, 0.9, 0.99],
         false => q.quantiles.clone(),
     };
-    let all = intervals(script, q.range, &of);
+    let all = intervals(script, q.range, &of, q.delay, &q.filter);
     Answer::Bands(points(&all, q.range, q.step_ns, q.delay, &quantiles))
 }
 
@@ -197,7 +289,7 @@ fn heat(script: &Script, q: &Heat) -> Answer {
     let mut map = HeatMap { start_ns: q.range.from_ns, step_ns: q.step_ns, ..HeatMap::default() };
     let mut cells: BTreeMap<(u32, (i64, i64)), u64> = BTreeMap::new();
     let mut lost: BTreeMap<u32, u64> = BTreeMap::new();
-    for (_, m) in intervals(script, q.range, &of) {
+    for (_, m) in intervals(script, q.range, &of, q.delay, &q.filter) {
         let column = ((m.record.start_ns - q.range.from_ns) / q.step_ns) as u32;
         for &value in m.values.get(&q.delay).into_iter().flatten() {
             match has_buckets(&m, q.delay) {
@@ -292,8 +384,9 @@ fn top(script: &Script, q: &Top) -> TopTable {
 }
 
 fn availability(script: &Script, q: &Availability) -> Answer {
-    let rows = selected(script, &q.filter).into_iter().map(|s| {
-        let all = intervals(script, q.range, &[s.id]);
+    let selected = selected_of(script, &q.filter, Delay::RttNet);
+    let rows = selected.into_iter().map(|s| {
+        let all = intervals(script, q.range, &[s.id], Delay::RttNet, &q.filter);
         let [mut clear, mut lossy, mut down, mut unsent] = [0i64; 4];
         for (_, m) in &all {
             let (c, length) = (&m.record.counters, m.record.end_ns - m.record.start_ns);
@@ -356,7 +449,7 @@ fn evidence(script: &Script, q: &Evidence) -> Answer {
     let before = TimeRange { from_ns: event.begin_ns - q.before_ns, to_ns: event.begin_ns };
     let rows = selected(script, &q.filter).into_iter().filter_map(|s| {
         let of = |range| {
-            let all = intervals(script, range, &[s.id]);
+            let all = intervals(script, range, &[s.id], q.delay, &q.filter);
             summary(all.iter().map(|(_, m)| m), q.delay, &q.quantiles)
         };
         let row = EvidenceRow { series: s.id, during: of(during), before: of(before) };

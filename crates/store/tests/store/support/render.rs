@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use sonde_store::Answer;
-use sonde_store::query::{EventRow, Summary, TopRow};
+use sonde_store::query::{EventRow, RttFigures, Summary, TopRow};
 
 use super::script::BASE_NS;
 
@@ -59,6 +59,12 @@ pub fn render(answer: &Answer) -> String {
                 writeln!(out, "[{}] {}", row.values.join(" "), flow(row)).unwrap();
             }
             writeln!(out, "other {}", flow(&table.other)).unwrap();
+        }
+        Answer::RttTop(table) => {
+            for row in &table.rows {
+                writeln!(out, "{} {} {}", row.series.0, row.group, rtt(&row.figures)).unwrap();
+            }
+            writeln!(out, "other groups={} {}", table.other_groups, rtt(&table.other)).unwrap();
         }
         Answer::Availability(rows) => {
             for r in rows {
@@ -116,6 +122,22 @@ fn flow(row: &TopRow) -> String {
         write!(out, " handshakes={} median={median}", row.handshakes).unwrap();
     }
     out
+}
+
+fn rtt(f: &RttFigures) -> String {
+    let mut out = format!(
+        "intervals={} n={} recovery={} delayed={}",
+        f.intervals, f.n, f.recovery, f.delayed_ack
+    );
+    if let (Some(mean), Some(min), Some(max)) = (f.mean_ns, f.min_ns, f.max_ns) {
+        write!(out, " mean={mean:.1} min={min} max={max}").unwrap();
+    }
+    if f.quantiles_ns.iter().any(Option::is_some) {
+        let quantiles: Vec<String> =
+            f.quantiles_ns.iter().map(|q| q.map_or("-".into(), |q| q.to_string())).collect();
+        write!(out, " q={}", quantiles.join("|")).unwrap();
+    }
+    out + &caveats(&f.caveats)
 }
 
 fn summary(s: &Summary) -> String {

@@ -4,6 +4,7 @@
 //! series target=a site=ber ring=x        the next series, from 0 up
 //! interval 0 +0s 1s sent=10 lost=1 forward=1 backward=0 rtt=1ms*5,2ms*4 caveats=sender_late
 //! flow 0 +10s 3s 10.0.0.1:5000>10.0.1.1:443/6 bytes=1000 packets=3 reverse=200/2
+//! rtt 0 192.0.2.0/24 +0s 1s clean=1ms*5 recovery=9ms delayed=40ms caveats=flows_untracked
 //! event 0 breach critical +5s +10s a title     "-" in place of a series or of an end
 //! query overview from=+0s to=+1h by=site quantiles=0.5,0.99
 //!   one line of the answer
@@ -17,11 +18,11 @@ use sonde_results::units::parse_duration;
 use sonde_results::{Caveat, Interval};
 use sonde_store::query::{
     Availability, Bands, Delay, EventList, Evidence, FlowDimension, FlowMeasure, Heat, Overview,
-    SeriesPoints, TimeRange, Top,
+    RttOrder, RttTop, SeriesPoints, TimeRange, Top,
 };
 use sonde_store::{
-    EventFilter, EventId, EventSeverity, FlowRow, Query, SeriesFilter, SeriesId, SeriesLabels,
-    StoredEvent,
+    EventFilter, EventId, EventSeverity, FlowRow, Query, RttRow, SeriesFilter, SeriesId,
+    SeriesLabels, StoredEvent,
 };
 
 /// 2026-11-26 00:00 UTC, ns since 1970.
@@ -34,6 +35,7 @@ pub struct Script {
     /// Round trips, one-way delays and so on are as they were given: the model adds up values.
     pub intervals: Vec<(SeriesId, Measured)>,
     pub flows: Vec<FlowRow>,
+    pub rtt: Vec<(SeriesId, MeasuredGroup)>,
     pub events: Vec<StoredEvent>,
     pub questions: Vec<Question>,
 }
@@ -43,6 +45,16 @@ pub struct Script {
 pub struct Measured {
     pub record: Interval,
     pub values: BTreeMap<Delay, Vec<i64>>,
+}
+
+/// A group of round trips, with all its values.
+#[derive(Clone, Debug)]
+pub struct MeasuredGroup {
+    pub row: RttRow,
+    pub clean: Vec<i64>,
+    pub recovery: Vec<i64>,
+    pub delayed: Vec<i64>,
+    pub caveats: Vec<Caveat>,
 }
 
 /// A query and its answer.
@@ -77,6 +89,10 @@ pub fn parse(text: &str) -> Script {
             }
             ["flow", exporter, last, length, key, ref fields @ ..] => {
                 script.flows.push(flow(exporter, last, length, key, fields));
+            }
+            ["rtt", series, group, start, length, ref fields @ ..] => {
+                let id = SeriesId(series.parse().unwrap());
+                script.rtt.push((id, rtt(id, group, start, length, fields)));
             }
             ["event", series, kind, severity, begin, end, ref title @ ..] => {
                 script.events.push(StoredEvent {
@@ -120,6 +136,7 @@ fn series(fields: &[&str]) -> SeriesLabels {
             "target" => labels.target = value.into(),
             "site" => labels.site = value.into(),
             "class" => labels.class = value.into(),
+            "module" => labels.module = value.into(),
             _ => drop(labels.free.insert(name.into(), value.into())),
         }
     }
@@ -161,10 +178,59 @@ pub fn measured(mut record: Interval, values: BTreeMap<Delay, Vec<i64>>) -> Meas
             Delay::Backward => &mut record.backward,
             Delay::IpdvForward => &mut record.ipdv_forward,
             Delay::IpdvBackward => &mut record.ipdv_backward,
+            Delay::Passive => panic!("a probe measures no passive round trips"),
         };
         values.iter().for_each(|&v| hist.add(v));
     }
     Measured { record, values }
+}
+
+fn rtt(series: SeriesId, group: &str, start: &str, length: &str, fields: &[&str]) -> MeasuredGroup {
+    let (mut clean, mut recovery, mut delayed, mut caveats) = (vec![], vec![], vec![], vec![]);
+    for (name, value) in pairs(fields) {
+        match name {
+            "clean" => clean = delays(value),
+            "recovery" => recovery = delays(value),
+            "delayed" => delayed = delays(value),
+            "caveats" => caveats = value.split(',').map(caveat).collect(),
+            _ => panic!("{name}"),
+        }
+    }
+    measured_group(
+        series,
+        group,
+        (time(start), duration(length)),
+        [clean, recovery, delayed],
+        caveats,
+    )
+}
+
+/// A group of these values.
+pub fn measured_group(
+    series: SeriesId,
+    group: &str,
+    (start_ns, length_ns): (i64, i64),
+    [clean, recovery, delayed]: [Vec<i64>; 3],
+    caveats: Vec<Caveat>,
+) -> MeasuredGroup {
+    let hist = |values: &[i64]| {
+        let mut hist = sonde_results::Hist::default();
+        values.iter().for_each(|&v| hist.add(v));
+        sonde_store::HistBlob::new(&hist)
+    };
+    let row = RttRow {
+        series,
+        group: group.into(),
+        start_ns,
+        length_ns,
+        intervals: 1,
+        clean: hist(&clean),
+        recovery: hist(&recovery),
+        delayed_ack: hist(&delayed),
+        caveats: caveats.iter().fold(0, |mask, &c| mask | 1 << c as u8),
+        caveat_counts: Box::default(),
+    };
+    MeasuredGroup { row, clean, recovery, delayed, caveats }
 }
 
 /// `1ms*5,-20us`.
@@ -240,6 +306,7 @@ fn query(kind: &str, fields: &BTreeMap<&str, &str>) -> Query {
     let mut filter = SeriesFilter::default();
     for part in list("where") {
         match part.split_once(':').unwrap() {
+            ("group", group) => filter.groups.push(group.into()),
             ("id", id) => filter.ids.push(SeriesId(id.parse().unwrap())),
             (name, value) => drop(filter.labels.insert(name.into(), value.into())),
         }
@@ -272,6 +339,16 @@ fn query(kind: &str, fields: &BTreeMap<&str, &str>) -> Query {
                 most: get("most").map_or(20, |n| n.parse().unwrap()),
             })
         }
+        "rtt_top" => Query::RttTop(RttTop {
+            range,
+            filter,
+            order: get("order")
+                .map_or(RttOrder::Slowest, |name| serde_json::from_value(name.into()).unwrap()),
+            slow_at: get("slow").map_or(0.99, |q| q.parse().unwrap()),
+            least_samples: get("least").map_or(1, |n| n.parse().unwrap()),
+            quantiles,
+            most: get("most").map_or(20, |n| n.parse().unwrap()),
+        }),
         "events" => Query::Events(EventList {
             range,
             filter: EventFilter {
