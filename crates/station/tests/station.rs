@@ -89,6 +89,8 @@ fn a_station_runs_reloads_and_restarts_units_and_leaves_nothing() {
     seen.read(&records, |seen| seen.begun.contains_key("flow.absent") && !seen.gaps.is_empty());
     assert_eq!(seen.gaps, ["flow.absent"]);
 
+    // Traffic with round trips, which the watching unit sees.
+    net.probe.run(&["ping", "-q", "-c", "5", "-i", "0.01", "10.1.0.2"]).unwrap();
     station.stop_and_join(&mut seen, &records);
     answering.stop_and_join(&mut Seen::default(), &answers);
     let run = seen.probe.unwrap();
