@@ -7,13 +7,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context as _, anyhow};
 use clap::{Args, Subcommand, ValueHint};
-use sonde_results::civil_time;
 use sonde_results::units::{
     SECOND, format_count, format_duration, format_ns_or_dash, format_share, parse_positive_duration,
 };
-use sonde_store::query::{EventList, EventRow, Overview, OverviewRow, TimeRange};
+use sonde_results::{Caveat, civil_time};
+use sonde_store::query::{
+    EventList, EventRow, Overview, OverviewRow, RttFigures, RttOrder, RttTop, RttTopTable,
+    TimeRange,
+};
 use sonde_store::{
-    Answer, EmbeddedReader, Limit, Query, Reader as _, Response, SeriesFilter, StoreError,
+    Answer, EmbeddedReader, Limit, Query, Reader as _, Response, SeriesFilter, SeriesId, StoreError,
 };
 use sonde_sys::clock::unix_now_ns;
 
@@ -52,6 +55,27 @@ pub enum Question {
         #[arg(long, value_name = "LABELS", value_delimiter = ',')]
         by: Vec<String>,
         /// Only series with this label, as class=EF; may be given more than once
+        #[arg(long, value_name = "LABEL=VALUE", value_parser = label)]
+        only: Vec<(String, String)>,
+    },
+    /// Passive round trips: the groups that stand out
+    Rtt {
+        /// Of so much time until now
+        #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_positive_duration)]
+        last: i64,
+        /// The most samples first, not the slowest
+        #[arg(long)]
+        most_samples: bool,
+        /// Groups with fewer samples count to the rest
+        #[arg(long, value_name = "N", default_value_t = 1)]
+        least: u64,
+        /// So many groups
+        #[arg(long, value_name = "N", default_value_t = 20)]
+        most: usize,
+        /// Only this group, as 192.0.2.0/24; may be given more than once
+        #[arg(long, value_name = "GROUP")]
+        group: Vec<String>,
+        /// Only series with this label, as target=rtt.uplink; may be given more than once
         #[arg(long, value_name = "LABEL=VALUE", value_parser = label)]
         only: Vec<(String, String)>,
     },
@@ -95,6 +119,19 @@ pub fn run(args: &QueryArgs) -> Result<Exit, Failure> {
             };
             (Query::Overview(overview), by.as_slice())
         }
+        Question::Rtt { last, most_samples, least, most, group, only } => {
+            let labels = only.iter().cloned().collect();
+            let top = RttTop {
+                range: range(*last),
+                filter: SeriesFilter { labels, groups: group.clone(), ..SeriesFilter::default() },
+                order: if *most_samples { RttOrder::Samples } else { RttOrder::Slowest },
+                least_samples: *least,
+                quantiles: QUANTILES.to_vec(),
+                most: *most,
+                ..RttTop::default()
+            };
+            (Query::RttTop(top), &[][..])
+        }
         Question::Events { last } => {
             (Query::Events(EventList { range: range(*last), ..EventList::default() }), &[][..])
         }
@@ -119,6 +156,7 @@ pub fn run(args: &QueryArgs) -> Result<Exit, Failure> {
 fn is_empty(answer: &Answer) -> bool {
     match answer {
         Answer::Overview(rows) => rows.iter().all(|row| row.summary.intervals == 0),
+        Answer::RttTop(table) => table.rows.is_empty() && table.other_groups == 0,
         _ => false,
     }
 }
@@ -133,6 +171,7 @@ fn failed(error: StoreError) -> Failure {
 fn print(response: &Response, by: &[String], reader: &EmbeddedReader) {
     match &response.answer {
         Answer::Overview(rows) => overview(rows, by, reader, response),
+        Answer::RttTop(table) => rtt_top(table, reader, response),
         Answer::Events(rows) => rows.iter().for_each(event),
         _ => {}
     }
@@ -141,9 +180,7 @@ fn print(response: &Response, by: &[String], reader: &EmbeddedReader) {
 fn overview(rows: &[OverviewRow], by: &[String], reader: &EmbeddedReader, response: &Response) {
     let rows: Vec<&OverviewRow> = rows.iter().filter(|row| row.summary.intervals > 0).collect();
     if rows.is_empty() {
-        let span = response.range.to_ns.saturating_sub(response.range.from_ns);
-        let span = format_duration(span / SECOND * SECOND);
-        errln!(INFO, "nothing was measured in the last {span}; --last asks for more");
+        nothing(response);
         return;
     }
     let series: BTreeMap<u32, String> = reader
@@ -176,19 +213,68 @@ fn overview(rows: &[OverviewRow], by: &[String], reader: &EmbeddedReader, respon
         column("p99", 0, &|row| quantile(row, 1)),
         column("max", 3, &|row| format_ns_or_dash(row.summary.max_ns)),
         column("n", 2, &|row| format_count(row.summary.n)),
-        column("doubtful", 1, &doubts),
+        column("doubtful", 1, &|row| doubts(&row.summary.caveats, row.summary.intervals)),
+    ]);
+    let (width, style) = (terminal_size().0, Style::for_stdout());
+    table.lines(width, style, |_, _| Tone::Plain).iter().for_each(|line| outln!("{line}"));
+}
+
+fn nothing(response: &Response) {
+    let span = response.range.to_ns.saturating_sub(response.range.from_ns);
+    let span = format_duration(span / SECOND * SECOND);
+    errln!(INFO, "nothing was measured in the last {span}; --last asks for more");
+}
+
+fn rtt_top(table: &RttTopTable, reader: &EmbeddedReader, response: &Response) {
+    if table.rows.is_empty() && table.other_groups == 0 {
+        nothing(response);
+        return;
+    }
+    let series = reader.series().unwrap_or_default();
+    let unit =
+        |id: SeriesId| series.get(id.0 as usize).map_or(String::new(), |s| s.labels.target.clone());
+    let others = format!("others: {}", format_count(table.other_groups));
+    let rows = table.rows.iter().map(|row| (row.group.clone(), unit(row.series), &row.figures));
+    let other = (table.other_groups > 0).then(|| (others, String::new(), &table.other));
+    let rows: Vec<(String, String, &RttFigures)> = rows.chain(other).collect();
+    let column = |head, rank, cell: &dyn Fn(&RttFigures) -> String| TextColumn {
+        head,
+        rank,
+        left: false,
+        cells: rows.iter().map(|(_, _, figures)| cell(figures)).collect(),
+    };
+    let text = |head, rank, cell: &dyn Fn(&(String, String, &RttFigures)) -> String| TextColumn {
+        head,
+        rank,
+        left: true,
+        cells: rows.iter().map(cell).collect(),
+    };
+    let quantile = |figures: &RttFigures, n: usize| {
+        format_ns_or_dash(figures.quantiles_ns.get(n).copied().flatten())
+    };
+    let table = TextTable::new([
+        text("group", 0, &|row| row.0.clone()),
+        text("unit", 2, &|row| row.1.clone()),
+        column("min", 0, &|f| format_ns_or_dash(f.min_ns)),
+        column("p50", 0, &|f| quantile(f, 0)),
+        column("p99", 0, &|f| quantile(f, 1)),
+        column("max", 3, &|f| format_ns_or_dash(f.max_ns)),
+        column("n", 0, &|f| format_count(f.n)),
+        column("recovery", 3, &|f| format_count(f.recovery)),
+        column("delayed", 3, &|f| format_count(f.delayed_ack)),
+        column("doubtful", 1, &|f| doubts(&f.caveats, f.intervals)),
     ]);
     let (width, style) = (terminal_size().0, Style::for_stdout());
     table.lines(width, style, |_, _| Tone::Plain).iter().for_each(|line| outln!("{line}"));
 }
 
 /// Of how many intervals the commonest caveat is true.
-fn doubts(row: &OverviewRow) -> String {
-    let worst = row.summary.caveats.iter().max_by_key(|(_, n)| *n);
+fn doubts(caveats: &[(Caveat, u64)], intervals: u64) -> String {
+    let worst = caveats.iter().max_by_key(|(_, n)| *n);
     worst.map_or("-".into(), |(caveat, n)| {
         let name = serde_json::to_value(caveat).unwrap_or_default();
         let name = name.as_str().unwrap_or_default();
-        format!("{} {name}", format_share(*n, row.summary.intervals))
+        format!("{} {name}", format_share(*n, intervals))
     })
 }
 
@@ -221,6 +307,7 @@ const HELP: &str = "\
 Example:
   sonde query overview --last 15m --by target,class
   sonde query overview --only class=EF --json
+  sonde query rtt --last 1d --least 100
   sonde query events --last 7d
 Labels are station, site, target, class, module, direction, source_port, destination_port, unit and
 address. A percentile of a group is that of all its samples. The store may be written meanwhile.

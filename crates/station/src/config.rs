@@ -30,6 +30,7 @@ use crate::alert::settings::AlertSettings;
 use crate::judge::settings::{
     JudgeSettings, JudgedMaintenance, JudgedObjective, MaintenanceSettings, ObjectiveSettings,
 };
+use crate::keep::settings::StoreSettings;
 use crate::plan::{Plan, UnitId};
 use crate::reload::conflicts;
 use crate::serve::ApiSettings;
@@ -75,20 +76,6 @@ pub struct StationSettings {
     /// absent: the host's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-}
-
-/// Where what is measured is kept.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct StoreSettings {
-    /// The folder of the store; made if it is not there.
-    pub path: PathBuf,
-}
-
-impl Default for StoreSettings {
-    fn default() -> Self {
-        StoreSettings { path: "/var/lib/sonde/store".into() }
-    }
 }
 
 /// A whole configuration that can be run.
@@ -338,9 +325,11 @@ impl Merged {
 
     fn store(&mut self, store: &StoreSettings, file: &ReadFile) {
         let at = file.line_of(&["store"]);
-        if store.path.as_os_str().is_empty() {
-            let wrong = SettingsError::new("store.path", "it is empty; name a folder");
-            self.errors.push(wrong.at(Some(&file.line_of(&["store", "path"]))));
+        if let Err(error) = store.check() {
+            let error = error.inside("store");
+            let key = error.key.clone().unwrap_or_default();
+            let line = file.line_of(&key.split('.').collect::<Vec<_>>());
+            self.errors.push(error.within("store").at(Some(&line)));
         }
         if let Some((_, first)) = &self.store {
             let why = format!("it stands in {first} already; keep one of them");

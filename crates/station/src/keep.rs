@@ -2,6 +2,7 @@
 //!
 //! [`RowMaker`] decides, purely; [`thread`] has the threads and the clock.
 
+pub mod settings;
 pub mod thread;
 
 use std::collections::BTreeMap;

@@ -17,10 +17,11 @@ use sonde_wire::time::Time;
 use crate::alert::alerting::Teller;
 use crate::alert::delivery::{self, AlertService, AlertStatus};
 use crate::alert::settings::AlertSettings;
-use crate::config::{Config, StoreSettings};
+use crate::config::Config;
 use crate::hub::{Hub, Report, Said};
 use crate::judge::JudgeStatus;
 use crate::judge::thread::JudgeService;
+use crate::keep::settings::StoreSettings;
 use crate::keep::thread::{Keeper, KeeperStatus};
 use crate::life::Life;
 use crate::plan::{Plan, UnitId};
@@ -102,7 +103,7 @@ pub fn start(
     invocation: Invocation,
 ) -> Result<Station, RunError> {
     let station = config.station_name();
-    let keeper = Keeper::start(&config.store.path, &station, &hub)?;
+    let keeper = Keeper::start(&config.store, &station, &hub)?;
     let (alerts, judge) = match start_judging(&station, &config, &keeper, &hub) {
         Ok(both) => both,
         Err(error) => {
@@ -183,7 +184,7 @@ impl Station {
         if let Some(beyond) = beyond.filter(|beyond| !beyond.is_empty()) {
             return Err(Refused::Rights(beyond));
         }
-        if config.store != self.store {
+        if config.store.path != self.store.path {
             return Err(Refused::Store(self.store.path.clone()));
         }
         if config.alert.is_some() != self.alerts.is_some() {
@@ -195,6 +196,7 @@ impl Station {
         // A station that ends takes no orders.
         let steps = sent.ok().and_then(|()| waits.recv().ok()).unwrap_or(Ok(Vec::new()));
         let steps = steps.map_err(Refused::Conflict)?;
+        self.keeper.set_retention(config.store.retention());
         self.judge.reload(config.judge, units);
         if let (Some(alerts), Some(settings)) = (&self.alerts, config.alert) {
             let teller = teller(&settings, &self.name);

@@ -90,6 +90,8 @@ pub struct Store {
 struct Shared {
     folder: PathBuf,
     options: StoreOptions,
+    /// What is kept from now on; that of `options` at first.
+    retention: Mutex<Arc<Retention>>,
     disk: Arc<dyn Disk>,
     /// One maintenance at a time.
     maintaining: Mutex<()>,
@@ -128,6 +130,11 @@ impl Store {
             true => Err(StoreError::WriterTaken),
             false => Ok(EmbeddedWriter::new(self.shared.clone())),
         }
+    }
+
+    /// Keeps what `retention` says, from the next maintenance on.
+    pub fn set_retention(&self, retention: Retention) {
+        *lock(&self.shared.retention) = Arc::new(retention);
     }
 
     /// A reader; any number of them.

@@ -54,6 +54,21 @@ fn a_table_is_a_unit() {
 fn what_is_wrong_is_named_with_file_line_and_key() {
     for (text, message, key) in [
         (
+            "[store]\npath = ''",
+            "s.toml line 2: store: path: it is empty; name a folder",
+            "store.path",
+        ),
+        (
+            "[store]\nkeep_free = 'unlimited'",
+            "s.toml line 2: store: keep_free: give a size, as 2GB; 0B keeps nothing free",
+            "store.keep_free",
+        ),
+        (
+            "[store.keep]\niv1m = { age = '2d' }\nflow = { size = '3kB' }",
+            "s.toml line 3: store: keep.flow.size: at least 1MB, or unlimited",
+            "store.keep.flow.size",
+        ),
+        (
             "[alert]\nlink = 'ftp://a'",
             "s.toml line 2: alert: link: give an address of http or https",
             "alert.link",

@@ -10,12 +10,13 @@ use anyhow::Context as _;
 use sonde_run::error::RunError;
 use sonde_run::running::{Latest, Next, RecordReceiver, Stop};
 use sonde_store::{
-    Batch, EmbeddedReader, EmbeddedWriter, Rows, SeriesId, SeriesLabels, Store, StoreError,
-    StoreOptions, StoredEvent, Writer as _,
+    Batch, EmbeddedReader, EmbeddedWriter, Retention, Rows, SeriesId, SeriesLabels, Store, StoreError,
+    StoredEvent, Writer as _,
 };
 use sonde_sys::clock::{steady_now, steady_scale, unix_now_ns};
 use sonde_sys::disk::free_octets;
 
+use super::settings::StoreSettings;
 use super::{Registry, RowMaker};
 use crate::hub::{Hub, Report};
 
@@ -48,12 +49,13 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Opens the store in `folder`, and subscribes to `hub`.
+    /// Opens the store, and subscribes to `hub`.
     ///
     /// # Errors
     /// The folder cannot be written, or belongs to another station; no thread to be had.
-    pub fn start(folder: &Path, station: &str, hub: &Hub) -> Result<Keeper, RunError> {
-        let store = Store::open(folder, StoreOptions::default()).map_err(anyhow::Error::from)?;
+    pub fn start(settings: &StoreSettings, station: &str, hub: &Hub) -> Result<Keeper, RunError> {
+        let folder = settings.path.as_path();
+        let store = Store::open(folder, settings.options()).map_err(anyhow::Error::from)?;
         let found = store.recovery();
         tracing::debug!("the store in {} is open: {found:?}", folder.display());
         let writer = store.writer().map_err(anyhow::Error::from)?;
@@ -72,10 +74,15 @@ impl Keeper {
         };
         let (asked, ends) = (stop.clone(), stop.clone());
         let folder = folder.to_owned();
-        let shared = store.clone();
         let writing = spawn("sonde-store", move || writing.run(&asked))?;
-        let maintaining = spawn("sonde-upkeep", move || maintain(&store, &folder, &ends))?;
-        Ok(Keeper { status, store: shared, reader, stop, writing, maintaining })
+        let shared = store.clone();
+        let maintaining = spawn("sonde-upkeep", move || maintain(&shared, &folder, &ends))?;
+        Ok(Keeper { status, store, reader, stop, writing, maintaining })
+    }
+
+    /// Keeps what `retention` says from the next upkeep on.
+    pub fn set_retention(&self, retention: Retention) {
+        self.store.set_retention(retention);
     }
 
     /// Writes what has come, and ends. To be called when no unit says anything more.

@@ -39,20 +39,16 @@ impl Store {
         self.shared.flush_sealed(&mut done)?;
         self.shared.roll_up_due(now_ns, &mut done)?;
         self.shared.compact_due(now_ns, &mut done)?;
-        let expired = expired(
-            &self.shared.segment_infos(),
-            &self.shared.options.retention,
-            free_octets,
-            now_ns,
-        );
+        let retention = lock(&self.shared.retention).clone();
+        let expired = expired(&self.shared.segment_infos(), &retention, free_octets, now_ns);
         done.expired += self.shared.give_up(expired)? as u64;
-        let floor = self.shared.options.retention.floor_octets;
+        let floor = retention.floor_octets;
         let mut state = lock(&self.shared.state);
         // All that could be given up was. What is there now is held by others.
         let low = free_octets.is_some_and(|free| free < floor);
         state.refusing = low && state.segments.is_empty();
         drop(state);
-        self.shared.restore_reserve(free_octets);
+        self.shared.restore_reserve(free_octets, floor);
         Ok(done)
     }
 

@@ -119,6 +119,7 @@ pub(super) fn open(
     };
     let shared = Shared {
         folder: folder.to_owned(),
+        retention: Mutex::new(Arc::new(options.retention.clone())),
         options,
         disk,
         maintaining: Mutex::new(()),

@@ -48,9 +48,8 @@ impl Shared {
     }
 
     /// Puts the reserve back where there is room for it.
-    pub(super) fn restore_reserve(&self, free_octets: Option<u64>) {
+    pub(super) fn restore_reserve(&self, free_octets: Option<u64>, floor: u64) {
         let octets = self.options.reserve_octets;
-        let floor = self.options.retention.floor_octets;
         if octets == 0
             || lock(&self.state).reserve
             || free_octets.is_some_and(|free| free < floor.saturating_add(octets))

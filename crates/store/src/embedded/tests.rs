@@ -434,6 +434,13 @@ fn rows_expire_by_age_and_the_floor_is_kept() {
     assert_eq!(done.expired, 3, "of the full rate");
     assert!(!segments(&store).contains_key(&Table::Interval));
     assert_eq!(answers(&store.reader()), expected, "days answer");
+    // A changed policy counts from the next maintenance on.
+    let tables = BTreeMap::from([(Table::Interval1m, day(1))]);
+    store.set_retention(Retention { tables, floor_octets: 1_000_000_000 });
+    assert!(segments(&store).contains_key(&Table::Interval1m));
+    store.maintain(START + 5 * DAY_NS, Some(1_000_000_000)).unwrap();
+    assert!(!segments(&store).contains_key(&Table::Interval1m));
+    assert_eq!(answers(&store.reader()), expected, "days answer");
     // Under the floor all goes, and then nothing is taken any more.
     store.maintain(START + 5 * DAY_NS, Some(10)).unwrap();
     assert!(segments(&store).is_empty());

@@ -1,0 +1,273 @@
+//! The table `[store]` of a station's configuration: where it keeps what, and for how long.
+//!
+//! ```toml
+//! [store]
+//! path = "/var/lib/sonde/store"
+//! keep_free = "2GB"
+//!
+//! [store.keep]
+//! iv = { age = "2d", size = "3GB" }
+//! iv1d = { age = "forever" }
+//! ```
+
+use std::fmt::{self, Display};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use sonde_results::units::{format_duration, parse_duration};
+use sonde_run::error::SettingsError;
+use sonde_run::text;
+use sonde_store::{KeepTable, MINUTE_NS, Retention, StoreOptions, Table};
+
+/// Where what is measured is kept.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct StoreSettings {
+    /// The folder of the store; made if it is not there.
+    pub path: PathBuf,
+    /// So much of the disk is left to others: the oldest rows go before there is less.
+    #[serde(with = "text")]
+    #[schemars(with = "String")]
+    pub keep_free: KeepSize,
+    /// How long and how much of each table is kept.
+    pub keep: KeepTables,
+}
+
+impl Default for StoreSettings {
+    fn default() -> Self {
+        StoreSettings {
+            path: "/var/lib/sonde/store".into(),
+            keep_free: KeepSize(Some(Retention::default().floor_octets)),
+            keep: KeepTables::default(),
+        }
+    }
+}
+
+/// How long and how much of each table is kept; absent: as by default.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct KeepTables {
+    /// Interval records.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub iv: Option<KeepSettings>,
+    /// Those of one minute.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub iv1m: Option<KeepSettings>,
+    /// Those of one hour.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub iv1h: Option<KeepSettings>,
+    /// Those of one day.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub iv1d: Option<KeepSettings>,
+    /// Flow records.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flow: Option<KeepSettings>,
+    /// Those of five minutes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flow5m: Option<KeepSettings>,
+    /// Those of one hour.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flow1h: Option<KeepSettings>,
+    /// Groups of round trips.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rtt: Option<KeepSettings>,
+    /// Those of one minute.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rtt1m: Option<KeepSettings>,
+    /// Those of one hour.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rtt1h: Option<KeepSettings>,
+    /// Those of one day.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rtt1d: Option<KeepSettings>,
+}
+
+impl KeepTables {
+    fn of(&self, table: Table) -> Option<&KeepSettings> {
+        let own = match table {
+            Table::Interval => &self.iv,
+            Table::Interval1m => &self.iv1m,
+            Table::Interval1h => &self.iv1h,
+            Table::Interval1d => &self.iv1d,
+            Table::Flow => &self.flow,
+            Table::Flow5m => &self.flow5m,
+            Table::Flow1h => &self.flow1h,
+            Table::Rtt => &self.rtt,
+            Table::Rtt1m => &self.rtt1m,
+            Table::Rtt1h => &self.rtt1h,
+            Table::Rtt1d => &self.rtt1d,
+        };
+        own.as_ref()
+    }
+}
+
+/// How long and how much of a table is kept: whichever is reached first.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct KeepSettings {
+    /// Rows older than this go: at least one minute, or `forever`; absent: as by default.
+    #[serde(with = "text::option", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub age: Option<KeepAge>,
+    /// The oldest rows go while the table is larger: at least 1MB, or `unlimited`; absent: as by
+    /// default.
+    #[serde(with = "text::option", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub size: Option<KeepSize>,
+}
+
+/// An age, ns; `None`: for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeepAge(pub Option<i64>);
+
+/// Octets; `None`: no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeepSize(pub Option<u64>);
+
+impl FromStr for KeepAge {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "forever" => Ok(KeepAge(None)),
+            _ => match parse_duration(text) {
+                Ok(ns) => Ok(KeepAge(Some(ns))),
+                Err(_) => Err(format!("'{text}' is no age; write 36h, 90d or forever")),
+            },
+        }
+    }
+}
+
+impl Display for KeepAge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            None => f.write_str("forever"),
+            Some(ns) => f.write_str(&format_duration(ns)),
+        }
+    }
+}
+
+impl FromStr for KeepSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "unlimited" {
+            return Ok(KeepSize(None));
+        }
+        let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+        let unit = SIZES.iter().find(|(name, _)| *name == text[digits.len()..].trim_start());
+        let octets = unit.and_then(|(_, scale)| digits.parse::<u64>().ok()?.checked_mul(*scale));
+        let wrong = || format!("'{text}' is no size; write 500MB, 3GB or unlimited");
+        octets.map(|octets| KeepSize(Some(octets))).ok_or_else(wrong)
+    }
+}
+
+impl Display for KeepSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(octets) = self.0 else { return f.write_str("unlimited") };
+        let (name, scale) =
+            SIZES.into_iter().rev().find(|(_, s)| octets % s == 0).unwrap_or(SIZES[0]);
+        write!(f, "{}{name}", octets / scale)
+    }
+}
+
+impl StoreSettings {
+    /// Whether they can be: the first that cannot is named.
+    ///
+    /// # Errors
+    /// No folder; an age or size that is too small to hold anything.
+    pub fn check(&self) -> Result<(), SettingsError> {
+        if self.path.as_os_str().is_empty() {
+            return Err(SettingsError::new("path", "it is empty; name a folder"));
+        }
+        if self.keep_free.0.is_none() {
+            return Err(SettingsError::new(
+                "keep_free",
+                "give a size, as 2GB; 0B keeps nothing free",
+            ));
+        }
+        for table in Table::ALL {
+            let Some(keep) = self.keep.of(table) else { continue };
+            let wrong = |key: &str, why: &str| {
+                Err(SettingsError::new(&format!("keep.{}.{key}", table.name()), why))
+            };
+            if let Some(KeepAge(Some(age))) = keep.age
+                && age < MINUTE_NS
+            {
+                return wrong("age", "at least 1m, or forever");
+            }
+            if let Some(KeepSize(Some(size))) = keep.size
+                && size < 1_000_000
+            {
+                return wrong("size", "at least 1MB, or unlimited");
+            }
+        }
+        Ok(())
+    }
+
+    /// What is kept.
+    pub fn retention(&self) -> Retention {
+        let mut retention = Retention::default();
+        for table in Table::ALL {
+            let KeepTable { age_ns, octets } = retention.tables.entry(table).or_default();
+            let keep = self.keep.of(table);
+            if let Some(age) = keep.and_then(|keep| keep.age) {
+                *age_ns = age.0;
+            }
+            if let Some(size) = keep.and_then(|keep| keep.size) {
+                *octets = size.0;
+            }
+        }
+        retention.floor_octets = self.keep_free.0.unwrap_or(0);
+        retention
+    }
+
+    /// How the store works.
+    pub fn options(&self) -> StoreOptions {
+        StoreOptions { retention: self.retention(), ..StoreOptions::default() }
+    }
+}
+
+/// Names of sizes, and octets.
+const SIZES: [(&str, u64); 5] =
+    [("B", 1), ("kB", 1_000), ("MB", 1_000_000), ("GB", 1_000_000_000), ("TB", 1_000_000_000_000)];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_ages_are_read_as_they_are_written() {
+        for text in ["0B", "7B", "64kB", "500MB", "3GB", "2TB", "unlimited"] {
+            let written = text.parse::<KeepSize>().unwrap().to_string();
+            assert_eq!(written.parse::<KeepSize>(), text.parse());
+            assert_eq!(written, if text == "0B" { "0TB" } else { text });
+        }
+        for text in ["", "GB", "3", "3 gb", "-1GB", "1.5GB", "99999999999TB", "3GBB"] {
+            assert!(text.parse::<KeepSize>().unwrap_err().contains("500MB"), "{text}");
+        }
+        assert_eq!("3 GB".parse(), Ok(KeepSize(Some(3_000_000_000))));
+        assert_eq!("2d".parse::<KeepAge>().unwrap().to_string(), "172800s");
+        assert_eq!("forever".parse(), Ok(KeepAge(None)));
+        assert!("2 fortnights".parse::<KeepAge>().is_err());
+    }
+
+    #[test]
+    fn what_is_not_named_is_as_by_default() {
+        let text = "path = '/s'\nkeep_free = '1GB'\n[keep]\niv = { age = '3h' }\nflow = { size = 'unlimited' }";
+        let settings: StoreSettings = toml::from_str(text).unwrap();
+        let (own, default) = (settings.retention(), Retention::default());
+        assert_eq!(own.floor_octets, 1_000_000_000);
+        let of = |r: &Retention, table| (r.tables[&table].age_ns, r.tables[&table].octets);
+        let (_, size) = of(&default, Table::Interval);
+        assert_eq!(of(&own, Table::Interval), (Some(3 * 60 * MINUTE_NS), size));
+        let (age, _) = of(&default, Table::Flow);
+        assert_eq!(of(&own, Table::Flow), (age, None));
+        assert_eq!(own.tables[&Table::Rtt1h], default.tables[&Table::Rtt1h]);
+        assert_eq!(StoreSettings::default().retention(), default);
+        let written = toml::to_string(&settings).unwrap();
+        assert_eq!(toml::from_str::<StoreSettings>(&written).unwrap(), settings);
+    }
+}
