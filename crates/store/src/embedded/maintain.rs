@@ -35,17 +35,27 @@ impl Store {
     ) -> Result<Maintenance, StoreError> {
         let _alone = lock(&self.shared.maintaining);
         let mut done = Maintenance::default();
+        let retention = lock(&self.shared.retention).clone();
+        let floor = retention.floor_octets;
+        let low = free_octets.is_some_and(|free| free < floor);
+        let expire = |done: &mut Maintenance| {
+            let expired = expired(&self.shared.segment_infos(), &retention, free_octets, now_ns);
+            done.expired += self.shared.give_up(expired)? as u64;
+            Ok::<_, StoreError>(())
+        };
+        // What follows needs room.
+        if low {
+            expire(&mut done)?;
+        }
         self.shared.seal_if_due(now_ns, false)?;
         self.shared.flush_sealed(&mut done)?;
         self.shared.roll_up_due(now_ns, &mut done)?;
         self.shared.compact_due(now_ns, &mut done)?;
-        let retention = lock(&self.shared.retention).clone();
-        let expired = expired(&self.shared.segment_infos(), &retention, free_octets, now_ns);
-        done.expired += self.shared.give_up(expired)? as u64;
-        let floor = retention.floor_octets;
+        if !low {
+            expire(&mut done)?;
+        }
         let mut state = lock(&self.shared.state);
         // All that could be given up was. What is there now is held by others.
-        let low = free_octets.is_some_and(|free| free < floor);
         state.refusing = low && state.segments.is_empty();
         drop(state);
         self.shared.restore_reserve(free_octets, floor);

@@ -31,18 +31,35 @@ impl Shared {
         Err(StoreError::Full { path: self.folder.clone() })
     }
 
-    /// Gives up the reserve, else the oldest segments. `false`: there is nothing left.
+    /// Gives up the oldest segments. The catalogue needs room to say so: the reserve is given up for
+    /// that, and put back from what was freed. `false`: there is nothing left.
     fn make_room(&self) -> Result<bool, StoreError> {
         let path = self.folder.join(RESERVE);
-        if std::mem::take(&mut lock(&self.state).reserve) && self.disk.remove(&path).is_ok() {
-            return Ok(true);
-        }
-        let segments = self.segment_infos();
-        let gone = retention::oldest(&segments, self.options.reserve_octets.max(1));
-        match self.give_up(gone) {
-            Ok(given_up) => Ok(given_up > 0),
-            // Not even the catalogue can be written: nothing can be done here.
-            Err(error) if error.is_full() => Ok(false),
+        let reserve =
+            std::mem::take(&mut lock(&self.state).reserve) && self.disk.remove(&path).is_ok();
+        let octets = self.options.reserve_octets.max(1);
+        let gone = retention::oldest(&self.segment_infos(), octets.saturating_mul(2));
+        let given_up = match self.give_up(gone.clone()) {
+            Err(error) if error.is_full() && !gone.is_empty() => {
+                // Not even the catalogue can be written. A file that is taken away makes room for it;
+                // if it ends here, the next start finds that the segment is missing, and says so.
+                let segments = lock(&self.state).segments.clone();
+                for segment in segments.iter().filter(|s| gone.contains(&s.record.id)) {
+                    // One that a query holds open makes no room yet; the others do.
+                    let _ = self.disk.remove(segment.path());
+                }
+                self.give_up(gone)
+            }
+            given_up => given_up,
+        };
+        match given_up {
+            Ok(given_up) => {
+                if given_up > 0 {
+                    self.restore_reserve(None, 0);
+                }
+                Ok(reserve || given_up > 0)
+            }
+            Err(error) if error.is_full() => Ok(reserve),
             Err(error) => Err(error),
         }
     }
@@ -188,7 +205,7 @@ fn noise() -> Vec<u8> {
     (0..1 << 14).flat_map(|_| next().to_le_bytes()).collect()
 }
 
-/// The reserve, and seven times as much of the oldest segments.
+/// Each gives up twice the reserve of the oldest segments.
 const MOST_ROUNDS: usize = 8;
 pub(super) const RESERVE: &str = "reserve";
 pub(super) const DAMAGED: &str = "damaged";
