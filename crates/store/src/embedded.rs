@@ -24,6 +24,7 @@ mod open;
 mod reader;
 mod room;
 mod segment;
+mod sql;
 mod state;
 mod writer;
 
@@ -37,6 +38,7 @@ pub use catalogue::{SCHEMA_VERSION, SegmentId};
 pub use maintain::Maintenance;
 pub use open::Recovery;
 pub use reader::EmbeddedReader;
+pub use sql::{SqlTable, SqlValue};
 pub use writer::EmbeddedWriter;
 
 use crate::MINUTE_NS;

@@ -30,13 +30,13 @@ mod testing;
 mod varint;
 
 pub use batch::{Batch, Rows, Ticket};
-pub use embedded::{EmbeddedReader, EmbeddedWriter, Store, StoreOptions};
+pub use embedded::{EmbeddedReader, EmbeddedWriter, SqlTable, SqlValue, Store, StoreOptions};
 pub use error::StoreError;
 pub use event::{EventFilter, EventId, EventSeverity, StoredEvent};
 pub use flow::{FlowRow, FlowSum};
 pub use hist_blob::{HIST_BLOB_VERSION, HistBlob, HistHead, HistSum};
 pub use interval::{IntervalRow, IntervalSum};
-pub use query::{Answer, Limit, Query, Response};
+pub use query::{Answer, Limit, Query, Response, TimeRange};
 pub use retention::{KeepTable, Retention};
 pub use rtt::{RttRow, RttSum};
 pub use series::{Series, SeriesFilter, SeriesId, SeriesLabels};
@@ -59,6 +59,10 @@ pub trait Writer: Send {
 pub trait Reader: Send + Sync {
     /// Answers a query from all that is durable.
     fn query(&self, query: &Query, limit: &Limit) -> Result<Response, StoreError>;
+
+    /// Answers one SELECT in the backend's own dialect, over series, segments, events and roll-ups; of
+    /// roll-ups the rows of `range`. It can change nothing.
+    fn sql(&self, text: &str, range: TimeRange, limit: &Limit) -> Result<SqlTable, StoreError>;
 }
 
 /// A minute, ns.

@@ -71,13 +71,20 @@ pub struct Limit {
     pub scanned_rows: u64,
     /// Rows, points or cells that an answer may have.
     pub answer_rows: u64,
+    /// Octets that SQL may hold in memory, and that its answer may have.
+    pub memory_octets: u64,
     /// Once it is true the query ends with an error: how a limit of time is kept.
     pub stop: Option<Arc<AtomicBool>>,
 }
 
 impl Default for Limit {
     fn default() -> Self {
-        Limit { scanned_rows: 100_000_000, answer_rows: 1_000_000, stop: None }
+        Limit {
+            scanned_rows: 100_000_000,
+            answer_rows: 1_000_000,
+            memory_octets: 256 << 20,
+            stop: None,
+        }
     }
 }
 

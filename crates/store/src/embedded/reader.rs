@@ -10,6 +10,7 @@ use super::disk::HostDisk;
 use super::journal::{journal_files, journal_path, read_journal};
 use super::open::{CATALOGUE, JOURNAL, unflushed};
 use super::segment::{RowRange, SegmentReader};
+use super::sql::{self, SqlTable};
 use super::state::SegmentFile;
 use super::{Shared, lock};
 use crate::Reader;
@@ -19,7 +20,7 @@ use crate::error::StoreError;
 use crate::event::{EventId, StoredEvent};
 use crate::flow::{FlowRow, FlowSum};
 use crate::interval::IntervalRow;
-use crate::query::{self, Limit, Query, Response, RowSink, Scan, Source};
+use crate::query::{self, Limit, Query, Response, RowSink, Scan, Source, TimeRange};
 use crate::rtt::RttRow;
 use crate::series::{Series, SeriesRegistry};
 use crate::table::Table;
@@ -103,11 +104,35 @@ impl EmbeddedReader {
 
 impl Reader for EmbeddedReader {
     fn query(&self, query: &Query, limit: &Limit) -> Result<Response, StoreError> {
+        let (mut response, damaged) =
+            self.of_one_instant(|snapshot| query::answer(query, snapshot, limit))?;
+        response.damaged_segments += damaged;
+        Ok(response)
+    }
+
+    fn sql(&self, text: &str, range: TimeRange, limit: &Limit) -> Result<SqlTable, StoreError> {
+        let catalogue = match &*self.0 {
+            Backing::Writer(shared) => shared.folder.join(CATALOGUE),
+            Backing::Folder { folder, .. } => folder.join(CATALOGUE),
+        };
+        let (mut table, damaged) =
+            self.of_one_instant(|snapshot| sql::answer(text, range, limit, snapshot, &catalogue))?;
+        table.damaged_segments = damaged;
+        Ok(table)
+    }
+}
+
+impl EmbeddedReader {
+    /// Asks what the store has at an instant; and how many segments could not be read.
+    pub(super) fn of_one_instant<T>(
+        &self,
+        ask: impl Fn(&Snapshot) -> Result<T, StoreError>,
+    ) -> Result<(T, u64), StoreError> {
         let mut skip = HashSet::new();
         let mut tries = 0;
         loop {
             let snapshot = self.snapshot(&skip)?;
-            match query::answer(query, &snapshot, limit) {
+            match ask(&snapshot) {
                 // One bad segment costs its rows, not the answer.
                 Err(StoreError::Damaged { path, what }) if !skip.contains(&path) => {
                     if let Backing::Writer(shared) = &*self.0 {
@@ -122,18 +147,14 @@ impl Reader for EmbeddedReader {
                 {
                     tries += 1;
                 }
-                Ok(mut response) => {
-                    response.damaged_segments += skip.len() as u64;
-                    return Ok(response);
-                }
-                error => return error,
+                answer => return answer.map(|answer| (answer, skip.len() as u64)),
             }
         }
     }
 }
 
 /// All that a query sees.
-struct Snapshot<'a> {
+pub(super) struct Snapshot<'a> {
     segments: Arc<Vec<Arc<SegmentFile>>>,
     batches: Vec<Batch>,
     series: Arc<SeriesRegistry>,
