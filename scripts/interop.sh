@@ -100,6 +100,9 @@ PYTHONDONTWRITEBYTECODE=1 "$VENV/bin/python" tests/golden/make_flow.py check
 say "passive round-trip times of a QUIC client and server, which must not be skipped here"
 SONDE_QUIC_PYTHON=$VENV/bin/python cargo test --workspace --locked --test exclusive rtt::quic
 
+say "segments of a store that is written, as DuckDB and pyarrow read them"
+SONDE_STORE_PYTHON=$VENV/bin/python cargo test --workspace --locked --test store foreign
+
 say "what the pages of docs/ say of these programs"
 SONDE_DOCS_PEERS=$PEERS cargo test --workspace --locked --test exclusive docs::performed::what_the_pages_say_of
 

@@ -82,7 +82,7 @@ pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Asked> {
 }
 
 /// What can be measured alone.
-pub const PARTS: [&str; 14] = [
+pub const PARTS: [&str; 15] = [
     "accuracy",
     "gen",
     "reflectors",
@@ -97,6 +97,7 @@ pub const PARTS: [&str; 14] = [
     "flow-cache",
     "flow-apps",
     "flow-engines",
+    "store",
 ];
 
 pub fn help() -> String {

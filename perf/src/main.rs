@@ -22,6 +22,9 @@ mod routed;
 mod rtt;
 mod rtt_router;
 mod search;
+mod store;
+#[path = "../../tests/support/store_rows.rs"]
+mod store_rows;
 mod table;
 mod tables;
 mod traffic;
@@ -114,6 +117,9 @@ fn bench(args: &Args) -> Result<()> {
     }
     if wanted("flow-engines") {
         flow_engines::bench(args.seconds, args.repeat)?;
+    }
+    if wanted("store") {
+        store::bench(args.seconds)?;
     }
     Ok(())
 }

@@ -46,6 +46,8 @@ pub enum Command {
     Events(crate::status::EventsArgs),
     /// Make a token for a station's API
     Token(crate::token::TokenArgs),
+    /// Write rows of a station's store as CSV, JSON Lines or Parquet
+    Export(crate::export::ExportArgs),
     /// Send STAMP probes and measure delay, loss and jitter
     Probe(Box<ProbeArgs>),
     /// Answer STAMP and TWAMP-Light probes

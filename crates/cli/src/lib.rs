@@ -14,6 +14,7 @@ pub mod compare;
 pub mod demo;
 pub mod doctor;
 pub mod exit;
+pub mod export;
 pub mod flow;
 pub mod lab;
 pub mod log;

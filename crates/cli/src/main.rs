@@ -7,8 +7,8 @@ use clap::{CommandFactory as _, Parser as _};
 use sonde_cli::args::{Cli, Command};
 use sonde_cli::exit::{Exit, Failure};
 use sonde_cli::{
-    agent, bench, compare, console, demo, doctor, flow, lab, log, manual, options, otg, probe,
-    query, reflect, report, rtt, schema, sonde_errln, station, status, token, traffic,
+    agent, bench, compare, console, demo, doctor, export, flow, lab, log, manual, options, otg,
+    probe, query, reflect, report, rtt, schema, sonde_errln, station, status, token, traffic,
 };
 
 /// The state of thousands of streams lies in a few large allocations.
@@ -45,6 +45,7 @@ fn dispatch(command: Command) -> Result<Exit, Failure> {
         Command::Status(args) => status::status(&args),
         Command::Events(args) => status::events(&args),
         Command::Token(args) => token::run(&args),
+        Command::Export(args) => export::run(&args),
         Command::Probe(args) => probe::run(&args),
         Command::Reflect(args) => reflect::run(&args),
         Command::Rtt(args) => rtt::run(&args),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use clap::{Args, Subcommand, ValueHint};
@@ -16,9 +17,10 @@ use sonde_store::query::{
     TimeRange,
 };
 use sonde_store::{
-    Answer, EmbeddedReader, Limit, Query, Reader as _, Response, SeriesFilter, SeriesId, StoreError,
+    Answer, EmbeddedReader, Limit, Query, Reader as _, Response, SeriesFilter, SeriesId, SqlTable,
+    StoreError,
 };
-use sonde_sys::clock::unix_now_ns;
+use sonde_sys::clock::{steady_now, unix_now_ns};
 
 use crate::exit::{Exit, Failure};
 use crate::output::style::{Style, Tone, terminal_size};
@@ -39,6 +41,15 @@ pub struct QueryArgs {
     /// Print the answer as JSON
     #[arg(long, global = true)]
     pub json: bool,
+    /// Give up after this time
+    #[arg(
+        long,
+        global = true,
+        value_name = "TIME",
+        default_value = "60s",
+        value_parser = parse_positive_duration
+    )]
+    pub timeout: i64,
     #[command(subcommand)]
     pub question: Question,
 }
@@ -79,6 +90,15 @@ pub enum Question {
         #[arg(long, value_name = "LABEL=VALUE", value_parser = label)]
         only: Vec<(String, String)>,
     },
+    /// One SELECT over series, segments, events and roll-ups, as docs/store.md names them
+    Sql {
+        /// As "SELECT target, sum(lost) FROM iv1h JOIN series ON id = series GROUP BY 1"
+        #[arg(value_name = "SELECT")]
+        text: String,
+        /// Of roll-ups the rows of so much time until now
+        #[arg(long, value_name = "TIME", default_value = "24h", value_parser = parse_positive_duration)]
+        last: i64,
+    },
     /// What happened: breaches, outages, losses located, gaps, units that failed and recovered
     Events {
         /// Of so much time until now
@@ -96,14 +116,7 @@ pub enum Question {
 /// Asks, and prints the answer.
 pub fn run(args: &QueryArgs) -> Result<Exit, Failure> {
     let reader = EmbeddedReader::open(&args.store, None).map_err(failed)?;
-    let stop = crate::signals::stop()?;
-    let ended = Arc::new(AtomicBool::new(false));
-    let limit = Limit { stop: Some(ended.clone()), ..Limit::default() };
-    // A query looks at a flag of its own.
-    std::thread::spawn(move || {
-        while !stop.wait(std::time::Duration::from_secs(1)) {}
-        ended.store(true, Ordering::Relaxed);
-    });
+    let limit = limit(Some(args.timeout))?;
     let now_ns = unix_now_ns();
     let range = |last: i64| TimeRange { from_ns: now_ns.saturating_sub(last), to_ns: now_ns };
     let (query, by) = match &args.question {
@@ -135,6 +148,10 @@ pub fn run(args: &QueryArgs) -> Result<Exit, Failure> {
         Question::Events { last } => {
             (Query::Events(EventList { range: range(*last), ..EventList::default() }), &[][..])
         }
+        Question::Sql { text, last } => {
+            let table = reader.sql(text, range(*last), &limit).map_err(failed)?;
+            return sql(&table, args.json);
+        }
         Question::Json { query } => {
             let why = "the query is none; 'sonde query --help' has an example";
             (serde_json::from_str(query).context(why).map_err(Failure::Usage)?, &[][..])
@@ -146,11 +163,55 @@ pub fn run(args: &QueryArgs) -> Result<Exit, Failure> {
     } else {
         print(&response, by, &reader);
     }
-    if response.damaged_segments > 0 {
-        let n = format_count(response.damaged_segments);
+    missing(response.damaged_segments);
+    Ok(if is_empty(&response.answer) { Exit::Negative } else { Exit::Ok })
+}
+
+/// What a question may cost: until Ctrl-C, or for so many ns.
+pub fn limit(timeout: Option<i64>) -> Result<Limit, Failure> {
+    let stop = crate::signals::stop()?;
+    let ended = Arc::new(AtomicBool::new(false));
+    let limit = Limit { stop: Some(ended.clone()), ..Limit::default() };
+    let patience = timeout.map_or(Duration::MAX, |ns| Duration::from_nanos(ns.unsigned_abs()));
+    // A query looks at a flag of its own.
+    std::thread::spawn(move || {
+        let begin = steady_now();
+        let left = || {
+            let gone = (steady_now() - begin).max(0).unsigned_abs();
+            patience.saturating_sub(Duration::from_nanos(gone))
+        };
+        while !left().is_zero() && !stop.wait(left().min(Duration::from_secs(1))) {}
+        ended.store(true, Ordering::Relaxed);
+    });
+    Ok(limit)
+}
+
+fn sql(table: &SqlTable, json: bool) -> Result<Exit, Failure> {
+    if json {
+        outln!("{}", serde_json::to_string(table).context("the answer as JSON")?);
+    } else {
+        // As CSV: a terminal shows it, and programs read it.
+        let line = |cells: &mut dyn Iterator<Item = String>| {
+            let quoted = |cell: String| match cell.contains([',', '"', '\n', '\r']) {
+                true => format!("\"{}\"", cell.replace('"', "\"\"")),
+                false => cell,
+            };
+            outln!("{}", cells.map(quoted).collect::<Vec<_>>().join(","));
+        };
+        line(&mut table.columns.iter().cloned());
+        for row in &table.rows {
+            line(&mut row.iter().map(ToString::to_string));
+        }
+    }
+    missing(table.damaged_segments);
+    Ok(if table.rows.is_empty() { Exit::Negative } else { Exit::Ok })
+}
+
+fn missing(damaged_segments: u64) {
+    if damaged_segments > 0 {
+        let n = format_count(damaged_segments);
         sonde_errln!(WARN, "damaged segments, whose rows are missing in the answer: {n}");
     }
-    Ok(if is_empty(&response.answer) { Exit::Negative } else { Exit::Ok })
 }
 
 fn is_empty(answer: &Answer) -> bool {
@@ -161,7 +222,7 @@ fn is_empty(answer: &Answer) -> bool {
     }
 }
 
-fn failed(error: StoreError) -> Failure {
+pub fn failed(error: StoreError) -> Failure {
     match error {
         StoreError::Query { .. } => Failure::Usage(anyhow!(error)),
         error => Failure::CannotRun(anyhow!(error)),
@@ -295,7 +356,7 @@ fn event(row: &EventRow) {
     }
 }
 
-fn label(text: &str) -> Result<(String, String), String> {
+pub fn label(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("write LABEL=VALUE, as class=EF")?;
     Ok((name.to_owned(), value.to_owned()))
 }
@@ -309,6 +370,7 @@ Example:
   sonde query overview --only class=EF --json
   sonde query rtt --last 1d --least 100
   sonde query events --last 7d
+  sonde query sql 'SELECT target, sum(lost) FROM iv1h JOIN series ON id = series GROUP BY 1'
 Labels are station, site, target, class, module, direction, source_port, destination_port, unit and
 address. A percentile of a group is that of all its samples. The store may be written meanwhile.
 Exit codes: 0 answered, 1 nothing was measured in that time, 2 usage, 3 the store cannot be read.";

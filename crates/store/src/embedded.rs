@@ -16,6 +16,7 @@
 mod backup;
 mod catalogue;
 pub mod disk;
+mod export;
 mod flush;
 mod journal;
 mod maintain;
@@ -28,6 +29,7 @@ mod sql;
 mod state;
 mod writer;
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,6 +37,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use backup::BackupManifest;
 pub use catalogue::{SCHEMA_VERSION, SegmentId};
+pub use export::{Export, ExportText, Exported};
 pub use maintain::Maintenance;
 pub use open::Recovery;
 pub use reader::EmbeddedReader;
@@ -46,6 +49,7 @@ use crate::error::StoreError;
 use crate::event::{EventId, StoredEvent};
 use crate::retention::Retention;
 use crate::series::{SeriesId, SeriesLabels};
+use crate::table::Table;
 use catalogue::Catalogue;
 use disk::{Disk, HostDisk};
 use journal::Journal;
@@ -86,6 +90,21 @@ impl Default for StoreOptions {
 pub struct Store {
     shared: Arc<Shared>,
     recovery: Recovery,
+}
+
+/// What a table holds in segments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableState {
+    /// Which.
+    pub table: Table,
+    /// Its rows.
+    pub rows: u64,
+    /// Its size, octets.
+    pub octets: u64,
+    /// Its segments.
+    pub segments: u64,
+    /// Times of its oldest and its newest row, ns since 1970 UTC.
+    pub times_ns: (i64, i64),
 }
 
 /// What writer, readers and maintenance share. Locks are taken in the order of the fields.
@@ -162,6 +181,28 @@ impl Store {
     /// greater one.
     pub fn last_batch(&self, writer: &str) -> u64 {
         lock(&self.shared.state).writers.get(writer).copied().unwrap_or(0)
+    }
+
+    /// What each table holds in segments; tables that hold nothing are left out.
+    pub fn state(&self) -> Vec<TableState> {
+        let segments = lock(&self.shared.state).segments.clone();
+        let mut all: BTreeMap<Table, TableState> = BTreeMap::new();
+        for segment in segments.iter() {
+            let r = &segment.record;
+            let state = all.entry(r.table).or_insert(TableState {
+                table: r.table,
+                rows: 0,
+                octets: 0,
+                segments: 0,
+                times_ns: r.times_ns,
+            });
+            state.rows += r.rows;
+            state.octets += r.octets;
+            state.segments += 1;
+            state.times_ns.0 = state.times_ns.0.min(r.times_ns.0);
+            state.times_ns.1 = state.times_ns.1.max(r.times_ns.1);
+        }
+        all.into_values().collect()
     }
 
     /// Keeps an event, for certain once this returns.

@@ -233,18 +233,25 @@ struct Run<'a> {
     groups: BTreeSet<String>,
 }
 
-impl Run<'_> {
-    /// Counts a row that is read, and ends the query where a limit is reached.
-    fn count(scanned: &mut u64, limit: &Limit) -> Result<(), StoreError> {
-        *scanned += 1;
-        if *scanned > limit.scanned_rows {
-            return Err(StoreError::Limit { limit: limit.scanned_rows, of: "rows" });
+impl Limit {
+    /// Ends a query that has read `scanned` rows where a limit is reached.
+    pub(crate) fn check_scanned(&self, scanned: u64) -> Result<(), StoreError> {
+        if scanned > self.scanned_rows {
+            return Err(StoreError::Limit { limit: self.scanned_rows, of: "rows" });
         }
         let look = scanned.is_multiple_of(4_096);
-        if look && limit.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+        if look && self.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed)) {
             return Err(StoreError::Stopped);
         }
         Ok(())
+    }
+}
+
+impl Run<'_> {
+    /// Counts a row that is read.
+    fn count(scanned: &mut u64, limit: &Limit) -> Result<(), StoreError> {
+        *scanned += 1;
+        limit.check_scanned(*scanned)
     }
 
     /// Reads groups of round trips of the level that was planned.

@@ -261,9 +261,7 @@ impl Loading<'_> {
         let mut values: Vec<Value> = Vec::new();
         read(&scan, &mut |row| {
             *rows += 1;
-            if *rows > limit.scanned_rows {
-                return Err(StoreError::Limit { limit: limit.scanned_rows, of: "rows" });
-            }
+            limit.check_scanned(*rows)?;
             values.clear();
             columns.iter().for_each(|c| values_of(&c.kind, row, &mut values));
             insert.execute(params_from_iter(values.iter())).map_err(failed)?;

@@ -1,7 +1,10 @@
 //! The store as its users have it: questions, crashes, full disks, formats of earlier versions.
 
 mod faults;
+mod foreign;
 mod formats;
 mod queries;
 mod size;
+#[path = "../../../../tests/support/store_rows.rs"]
+mod store_rows;
 mod support;

@@ -1,0 +1,114 @@
+//! `sonde export`: rows of a station's store for other programs.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::anyhow;
+use clap::{Args, ValueEnum, ValueHint};
+use sonde_results::units::{format_count, parse_positive_duration};
+use sonde_run::whole_file;
+use sonde_store::embedded::{Export, ExportText};
+use sonde_store::query::TimeRange;
+use sonde_store::{EmbeddedReader, SeriesFilter, Table};
+use sonde_sys::clock::unix_now_ns;
+
+use crate::exit::{Exit, Failure};
+use crate::query::{failed, label, limit};
+
+#[derive(Args, Debug)]
+#[command(after_help = HELP)]
+pub struct ExportArgs {
+    /// iv (intervals), iv1m, iv1h, iv1d; flow, flow5m, flow1h; rtt, rtt1m, rtt1h, rtt1d
+    #[arg(value_name = "TABLE", value_parser = table)]
+    pub table: Table,
+    /// The folder of the store
+    #[arg(
+        long,
+        value_name = "DIR",
+        value_hint = ValueHint::DirPath,
+        default_value = "/var/lib/sonde/store"
+    )]
+    pub store: PathBuf,
+    /// How it is written
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = Format::Csv)]
+    pub format: Format,
+    /// Where to; - is standard output, not for Parquet
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, default_value = "-")]
+    pub out: PathBuf,
+    /// Of so much time until now
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_positive_duration)]
+    pub last: i64,
+    /// Only series with this label, as class=EF; may be given more than once
+    #[arg(long, value_name = "LABEL=VALUE", value_parser = label)]
+    pub only: Vec<(String, String)>,
+    /// Of round trips only this group, as 192.0.2.0/24; may be given more than once
+    #[arg(long, value_name = "GROUP")]
+    pub group: Vec<String>,
+}
+
+/// How rows are written.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// A line for each row, RFC 4180
+    Csv,
+    /// A JSON object for each row
+    Jsonl,
+    /// The columns of the store's segments
+    Parquet,
+}
+
+/// Writes the rows.
+pub fn run(args: &ExportArgs) -> Result<Exit, Failure> {
+    let stdout = args.out == Path::new("-");
+    if stdout && args.format == Format::Parquet {
+        return Err(Failure::Usage(anyhow!("Parquet goes to a file: name one with --out")));
+    }
+    let reader = EmbeddedReader::open(&args.store, None).map_err(failed)?;
+    let now_ns = unix_now_ns();
+    let labels: BTreeMap<String, String> = args.only.iter().cloned().collect();
+    let export = Export {
+        table: args.table,
+        range: TimeRange { from_ns: now_ns.saturating_sub(args.last), to_ns: now_ns },
+        filter: SeriesFilter { labels, groups: args.group.clone(), ..SeriesFilter::default() },
+    };
+    let limit = sonde_store::Limit { scanned_rows: u64::MAX, ..limit(None)? };
+    let mut begun = false;
+    let mut open = || -> io::Result<Box<dyn Write>> {
+        let again = std::mem::replace(&mut begun, true);
+        match stdout {
+            true if again => Err(io::Error::other(
+                "segments went away while they were read; write into a file with --out, which \
+                 is begun anew then",
+            )),
+            true => Ok(Box::new(io::BufWriter::new(io::stdout()))),
+            false => Ok(Box::new(io::BufWriter::new(whole_file::create(&args.out)?))),
+        }
+    };
+    let done = match args.format {
+        Format::Csv => reader.export_text(&export, ExportText::Csv, &limit, &mut open),
+        Format::Jsonl => reader.export_text(&export, ExportText::JsonLines, &limit, &mut open),
+        Format::Parquet => reader.export_parquet(&export, &limit, &args.out),
+    };
+    let done = done.map_err(failed)?;
+    if done.damaged_segments > 0 {
+        let n = format_count(done.damaged_segments);
+        sonde_errln!(WARN, "damaged segments, whose rows are missing: {n}");
+    }
+    sonde_errln!(INFO, "rows written: {}", format_count(done.rows));
+    Ok(if done.rows == 0 { Exit::Negative } else { Exit::Ok })
+}
+
+fn table(text: &str) -> Result<Table, String> {
+    let all: Vec<&str> = Table::ALL.into_iter().map(Table::name).collect();
+    Table::from_name(text).ok_or_else(|| format!("there is no such table; {}", all.join(", ")))
+}
+
+const HELP: &str = "\
+Example:
+  sonde export iv --last 10m > intervals.csv
+  sonde export flow --last 1h --format jsonl --out flows.jsonl
+  sonde export iv1h --last 30d --only class=EF --format parquet --out hours.parquet
+Times are ns since 1970 UTC. Rows come in no order. docs/store.md has tables and columns.
+Exit codes: 0 written, 1 no rows in that time, 2 usage, 3 the store cannot be read or the file not
+written.";

@@ -1,0 +1,517 @@
+//! Rows for other programs: CSV, JSON Lines, Parquet.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::mpsc::sync_channel;
+
+use serde_json::{Map, Value, json};
+use sonde_results::Caveat;
+use sonde_wire::NotSent;
+
+use super::disk::HostDisk;
+use super::lock;
+use super::reader::{EmbeddedReader, Snapshot};
+use super::segment::write_segment;
+use crate::column::{Kind, On, StoredRow};
+use crate::error::StoreError;
+use crate::flow::{FlowRow, FlowSum, unmapped};
+use crate::hist_blob::{HistBlob, HistSum};
+use crate::interval::{IntervalRow, from_pairs};
+use crate::query::{Limit, RowSink, Scan, Source as _, TimeRange};
+use crate::rtt::RttRow;
+use crate::series::{SeriesFilter, SeriesLabels};
+use crate::table::Table;
+
+/// Which rows, and how.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Export {
+    /// Of this table; where rows of it are not rolled up yet, those of a finer one stand for them.
+    pub table: Table,
+    /// Of this time.
+    pub range: TimeRange,
+    /// Of these series and groups.
+    pub filter: SeriesFilter,
+}
+
+/// How rows are written as text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExportText {
+    /// RFC 4180: a line of names, then a line for each row. Of histograms count, minimum, maximum, sum,
+    /// median and p99.
+    Csv,
+    /// An object a line. Of histograms also the buckets, as pairs of bucket and count.
+    JsonLines,
+}
+
+/// What was written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Exported {
+    /// Rows.
+    pub rows: u64,
+    /// Segments that could not be read: their rows are missing.
+    pub damaged_segments: u64,
+}
+
+impl EmbeddedReader {
+    /// Writes rows as text. `open` gives where to; it is called again, to begin anew, where segments
+    /// went away while they were read.
+    ///
+    /// # Errors
+    /// The store cannot be read; `open` or writing failed; a limit of rows or time.
+    pub fn export_text(
+        &self,
+        export: &Export,
+        format: ExportText,
+        limit: &Limit,
+        open: &mut dyn FnMut() -> io::Result<Box<dyn Write>>,
+    ) -> Result<Exported, StoreError> {
+        let open = Mutex::new(open);
+        let (rows, damaged_segments) = self.of_one_instant(|snapshot| {
+            let mut out = lock(&open)().map_err(failed)?;
+            let rows = match export.table.raw() {
+                Table::Interval => text::<IntervalRow>(export, format, limit, snapshot, &mut out),
+                Table::Rtt => text::<RttRow>(export, format, limit, snapshot, &mut out),
+                _ if export.table.is_raw() => {
+                    text::<FlowRow>(export, format, limit, snapshot, &mut out)
+                }
+                _ => text::<FlowSum>(export, format, limit, snapshot, &mut out),
+            }?;
+            out.flush().map_err(failed)?;
+            Ok(rows)
+        })?;
+        Ok(Exported { rows, damaged_segments })
+    }
+
+    /// Writes rows as a Parquet file with the columns of segments, in no order. No file: no rows.
+    ///
+    /// # Errors
+    /// As [`EmbeddedReader::export_text`].
+    pub fn export_parquet(
+        &self,
+        export: &Export,
+        limit: &Limit,
+        path: &Path,
+    ) -> Result<Exported, StoreError> {
+        let (rows, damaged_segments) =
+            self.of_one_instant(|snapshot| match export.table.raw() {
+                Table::Interval => parquet::<IntervalRow>(export, limit, snapshot, path),
+                Table::Rtt => parquet::<RttRow>(export, limit, snapshot, path),
+                _ if export.table.is_raw() => parquet::<FlowRow>(export, limit, snapshot, path),
+                _ => parquet::<FlowSum>(export, limit, snapshot, path),
+            })?;
+        Ok(Exported { rows, damaged_segments })
+    }
+}
+
+fn failed(error: io::Error) -> StoreError {
+    StoreError::io("write", Path::new("the export"))(error)
+}
+
+/// Rows that can be exported.
+trait Exportable: StoredRow {
+    fn scan(
+        snapshot: &Snapshot,
+        table: Table,
+        scan: &Scan,
+        sink: &mut RowSink<Self>,
+    ) -> Result<(), StoreError>;
+
+    /// Whether its group is asked for.
+    fn is_of(&self, _: &[String]) -> bool {
+        true
+    }
+}
+
+impl Exportable for IntervalRow {
+    fn scan(
+        snapshot: &Snapshot,
+        table: Table,
+        scan: &Scan,
+        sink: &mut RowSink<Self>,
+    ) -> Result<(), StoreError> {
+        snapshot.intervals(table, scan, sink)
+    }
+}
+
+impl Exportable for RttRow {
+    fn scan(
+        snapshot: &Snapshot,
+        table: Table,
+        scan: &Scan,
+        sink: &mut RowSink<Self>,
+    ) -> Result<(), StoreError> {
+        snapshot.rtt(table, scan, sink)
+    }
+
+    fn is_of(&self, groups: &[String]) -> bool {
+        groups.is_empty() || groups.iter().any(|group| **group == *self.group)
+    }
+}
+
+impl Exportable for FlowRow {
+    fn scan(
+        snapshot: &Snapshot,
+        _: Table,
+        scan: &Scan,
+        sink: &mut RowSink<Self>,
+    ) -> Result<(), StoreError> {
+        snapshot.flows(scan, sink)
+    }
+}
+
+impl Exportable for FlowSum {
+    fn scan(
+        snapshot: &Snapshot,
+        table: Table,
+        scan: &Scan,
+        sink: &mut RowSink<Self>,
+    ) -> Result<(), StoreError> {
+        snapshot.flow_sums(table, scan, sink)
+    }
+}
+
+/// Reads the rows that are asked for. How many there were.
+fn each<R: Exportable>(
+    export: &Export,
+    limit: &Limit,
+    snapshot: &Snapshot,
+    mut sink: impl FnMut(&R, &SeriesLabels) -> Result<(), StoreError>,
+) -> Result<u64, StoreError> {
+    let series = snapshot.series().into_iter().filter(|s| export.filter.matches(s));
+    let labels: BTreeMap<u32, SeriesLabels> = series.map(|s| (s.id.0, s.labels)).collect();
+    let scan = Scan {
+        from_ns: export.range.from_ns,
+        to_ns: export.range.to_ns,
+        series: Some(labels.keys().copied().collect()),
+        columns: &[],
+    };
+    let mut rows = 0;
+    R::scan(snapshot, export.table, &scan, &mut |row| {
+        let Some(labels) = labels.get(&row.series()) else { return Ok(()) };
+        if !row.is_of(&export.filter.groups) {
+            return Ok(());
+        }
+        rows += 1;
+        limit.check_scanned(rows)?;
+        sink(row, labels)
+    })?;
+    Ok(rows)
+}
+
+fn text<R: Exportable>(
+    export: &Export,
+    format: ExportText,
+    limit: &Limit,
+    snapshot: &Snapshot,
+    out: &mut dyn Write,
+) -> Result<u64, StoreError> {
+    let columns = || R::COLUMNS.iter().filter(|c| c.on == On::Every || !export.table.is_raw());
+    if format == ExportText::Csv {
+        let own = columns().flat_map(|c| csv_names(c.name, &c.kind));
+        let names: Vec<String> = LABELS.into_iter().map(String::from).chain(own).collect();
+        write!(out, "{}\r\n", names.join(",")).map_err(failed)?;
+    }
+    let mut line = String::new();
+    each(export, limit, snapshot, |row: &R, labels| {
+        line.clear();
+        let labels = LABELS.map(|name| labels.get(name).unwrap_or_default());
+        match format {
+            ExportText::Csv => {
+                labels.iter().for_each(|label| cell(label, &mut line));
+                for c in columns() {
+                    csv_cells(c.name, &c.kind, row, &mut line);
+                }
+                line.pop();
+                line.push_str("\r\n");
+            }
+            ExportText::JsonLines => {
+                let labels = LABELS.into_iter().zip(labels);
+                let mut object: Map<String, Value> =
+                    labels.map(|(name, label)| (name.into(), label.into())).collect();
+                for c in columns() {
+                    object.insert(json_name(c.name, &c.kind), json_value(c.name, &c.kind, row));
+                }
+                line.push_str(&Value::Object(object).to_string());
+                line.push('\n');
+            }
+        }
+        out.write_all(line.as_bytes()).map_err(failed)
+    })
+}
+
+/// Rows come from a reader that pushes, and go to a writer that pulls.
+fn parquet<R: Exportable>(
+    export: &Export,
+    limit: &Limit,
+    snapshot: &Snapshot,
+    path: &Path,
+) -> Result<u64, StoreError> {
+    let (push, pull) = sync_channel::<Result<R, StoreError>>(4_096);
+    std::thread::scope(|scope| {
+        let writing =
+            scope.spawn(move || write_segment(&HostDisk, path, export.table, pull.into_iter()));
+        let read = each(export, limit, snapshot, |row: &R, _| {
+            // The writer has ended: its error says why.
+            push.send(Ok(row.clone())).map_err(|_| StoreError::Stopped)
+        });
+        let read = read.map_err(|error| {
+            // Half a file is none.
+            let _ = push.send(Err(StoreError::Stopped));
+            error
+        });
+        drop(push);
+        let written = writing.join().unwrap_or(Err(StoreError::Stopped));
+        match (read, written) {
+            (Err(StoreError::Stopped), Err(error)) | (Ok(_), Err(error)) => Err(error),
+            (read, _) => read,
+        }
+    })
+}
+
+fn csv_names<R>(name: &str, kind: &Kind<R>) -> Vec<String> {
+    let parts: &[&str] = match kind {
+        Kind::Hist(..) => &["_count", "_min_ns", "_max_ns", "_sum_ns", "_p50_ns", "_p99_ns"],
+        Kind::Summary(..) => &["_count", "_min_ns", "_max_ns", "_sum_ns"],
+        _ => return vec![json_name(name, kind)],
+    };
+    parts.iter().map(|part| format!("{name}{part}")).collect()
+}
+
+fn json_name<R>(name: &str, kind: &Kind<R>) -> String {
+    match kind {
+        Kind::Instant(..) | Kind::InstantMicros(..) => format!("{name}_ns"),
+        _ => name.to_owned(),
+    }
+}
+
+/// A cell and the comma behind it.
+fn cell(value: &str, line: &mut String) {
+    match value.contains([',', '"', '\r', '\n']) {
+        true => line.push_str(&format!("\"{}\"", value.replace('"', "\"\""))),
+        false => line.push_str(value),
+    }
+    line.push(',');
+}
+
+fn csv_cells<R>(name: &str, kind: &Kind<R>, row: &R, line: &mut String) {
+    let mut hist = |blob: &HistBlob, quantiles: &[f64]| {
+        let head = blob.head();
+        cell(&head.count.to_string(), line);
+        let some = |value: String| if head.count > 0 { value } else { String::new() };
+        for value in
+            [some(head.min.to_string()), some(head.max.to_string()), some(head.sum.to_string())]
+        {
+            cell(&value, line);
+        }
+        let mut sum = HistSum::default();
+        sum.add(blob);
+        for &q in quantiles {
+            cell(&sum.quantile(q).map_or(String::new(), |ns| ns.to_string()), line);
+        }
+    };
+    match kind {
+        Kind::Hist(get, _) => hist(get(row), &[0.5, 0.99]),
+        Kind::Summary(get, _) => hist(get(row), &[]),
+        _ => match json_value(name, kind, row) {
+            Value::Null => cell("", line),
+            Value::String(text) => cell(&text, line),
+            Value::Array(names) => {
+                let names: Vec<&str> = names.iter().filter_map(Value::as_str).collect();
+                cell(&names.join("|"), line);
+            }
+            Value::Object(counts) => {
+                let counts: Vec<String> =
+                    counts.iter().map(|(name, n)| format!("{name}:{n}")).collect();
+                cell(&counts.join("|"), line);
+            }
+            value => cell(&value.to_string(), line),
+        },
+    }
+}
+
+fn json_value<R>(name: &str, kind: &Kind<R>, row: &R) -> Value {
+    match kind {
+        Kind::Few(get, _) if name == "caveats" => {
+            let mask = get(row) as u64;
+            let all = Caveat::ALL.into_iter().filter(|&c| mask >> c as u8 & 1 == 1);
+            all.map(|caveat| json!(caveat)).collect()
+        }
+        Kind::Few(get, _) if name.ends_with("_source") => {
+            SOURCES.get(get(row) as usize).copied().flatten().map_or(Value::Null, Value::from)
+        }
+        Kind::Close(get, _)
+        | Kind::Instant(get, _)
+        | Kind::InstantMicros(get, _)
+        | Kind::Few(get, _) => get(row).into(),
+        Kind::Maybe(get, _) => get(row).into(),
+        Kind::Real(get, _) => get(row).into(),
+        Kind::Octets(get, _) => from_pairs(get(row))
+            .map(|(what, n)| {
+                let what = what as usize;
+                let known = match name {
+                    "caveat_counts" => Caveat::ALL
+                        .get(what)
+                        .and_then(|caveat| json!(caveat).as_str().map(String::from)),
+                    _ => NotSent::ALL.get(what).map(|why| why.name().to_owned()),
+                };
+                (known.unwrap_or_else(|| what.to_string()), Value::from(n))
+            })
+            .collect(),
+        // What is JSON already stays so.
+        Kind::Text(get, _) if name == "extra" => {
+            serde_json::from_str(get(row)).unwrap_or(Value::Null)
+        }
+        Kind::Text(get, _) => get(row).into(),
+        Kind::Address(get, _) => unmapped(get(row)).to_string().into(),
+        Kind::Hist(get, _) => json_hist(get(row), true),
+        Kind::Summary(get, _) => json_hist(get(row), false),
+    }
+}
+
+fn json_hist(blob: &HistBlob, with_buckets: bool) -> Value {
+    let head = blob.head();
+    if head.count == 0 {
+        return Value::Null;
+    }
+    let sum = i64::try_from(head.sum).map_or_else(|_| json!(head.sum as f64), Value::from);
+    let mut object =
+        json!({"count": head.count, "min_ns": head.min, "max_ns": head.max, "sum_ns": sum});
+    if with_buckets {
+        object["buckets"] = blob.buckets().map(|(bucket, n)| json!([bucket, n])).collect();
+    }
+    object
+}
+
+/// Labels that stand in front of a row.
+const LABELS: [&str; 5] = ["station", "site", "target", "class", "module"];
+/// By their codes.
+const SOURCES: [Option<&str>; 6] =
+    [None, Some("hardware"), Some("driver"), Some("kernel"), Some("file"), Some("user")];
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::batch::{Batch, Rows};
+    use crate::embedded::{Store, StoreOptions};
+    use crate::testing::{self, Folder, START};
+    use crate::{DAY_NS, HOUR_NS, Writer as _};
+
+    /// What is written, to be read when it is whole.
+    #[derive(Clone, Default)]
+    struct Text(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Text {
+        fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+            lock(&self.0).extend_from_slice(octets);
+            Ok(octets.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn every_table_is_exported_in_every_form() {
+        let folder = Folder::new();
+        let store = Store::open(&folder.path().join("s"), StoreOptions::default()).unwrap();
+        for target in ["a,\"b\"", "b", "c"] {
+            let labels = SeriesLabels { target: target.into(), ..SeriesLabels::default() };
+            store.register(&labels).unwrap();
+        }
+        let mut writer = store.writer().unwrap();
+        let all = [
+            Rows::Intervals(testing::intervals(1, 2, 30, 10)),
+            Rows::Flows(testing::flows(2, 2, 40, 600_000_000_000)),
+            Rows::Rtt(testing::rtt(3, 2, 4)),
+        ];
+        for (number, rows) in (1..).zip(all) {
+            writer.append(&Batch { writer: "w".into(), number, rows: rows.into() }).unwrap();
+        }
+        writer.sync().unwrap();
+        store.flush().unwrap();
+        store.maintain(START + 2 * HOUR_NS, None).unwrap();
+        let reader = store.reader();
+        let range = TimeRange { from_ns: START - DAY_NS, to_ns: START + DAY_NS };
+        for table in Table::ALL {
+            let export = Export { table, range, filter: SeriesFilter::default() };
+            let write = |format| {
+                let out = Text::default();
+                let done = reader.export_text(&export, format, &Limit::default(), &mut || {
+                    Ok(Box::new(out.clone()))
+                });
+                let text = String::from_utf8(lock(&out.0).clone()).unwrap();
+                (done.unwrap(), text)
+            };
+            let (done, csv) = write(ExportText::Csv);
+            let lines: Vec<&str> = csv.split_terminator("\r\n").collect();
+            assert!(done.rows > 0, "{table:?}");
+            assert_eq!((lines.len() as u64, done.damaged_segments), (done.rows + 1, 0));
+            if table == Table::Interval {
+                assert_eq!(done.rows, 60);
+                assert!(
+                    lines.iter().any(|line| line.starts_with(",,\"a,\"\"b\"\"\",,,0,")),
+                    "{csv}"
+                );
+            } else {
+                // No cell of these holds a comma.
+                let cells = |line: &str| line.split(',').count();
+                let plain = lines.iter().filter(|line| !line.contains('"'));
+                assert!(
+                    plain.clone().count() > 1
+                        && plain.map(|l| cells(l)).all(|n| n == cells(lines[0]))
+                );
+            }
+            let (again, json) = write(ExportText::JsonLines);
+            assert_eq!(again, done);
+            let objects: Vec<Value> =
+                json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+            assert_eq!(objects.len() as u64, done.rows);
+            if table == Table::Rtt1d {
+                let clean = objects.iter().map(|o| o["clean"]["count"].as_u64().unwrap_or(0));
+                let values =
+                    testing::rtt(3, 2, 4).iter().map(|r| r.clean.head().count).sum::<u64>();
+                assert_eq!(clean.sum::<u64>(), values);
+                assert!(objects.iter().all(|o| o["target"] == "c" && o["caveats"].is_array()));
+            }
+            let path = folder.path().join("out.parquet");
+            assert_eq!(reader.export_parquet(&export, &Limit::default(), &path).unwrap(), done);
+            assert!(std::fs::read(&path).unwrap().starts_with(b"PAR1"));
+            let few = Limit { scanned_rows: 1, ..Limit::default() };
+            if done.rows > 1 {
+                let error =
+                    reader.export_parquet(&export, &few, &folder.path().join("few")).unwrap_err();
+                assert!(matches!(error, StoreError::Limit { limit: 1, .. }), "{error}");
+                assert!(!folder.path().join("few").exists());
+            }
+        }
+    }
+
+    #[test]
+    fn only_what_is_asked_for_is_exported() {
+        let folder = Folder::new();
+        let store = Store::open(folder.path(), StoreOptions::default()).unwrap();
+        store.register(&SeriesLabels::default()).unwrap();
+        let mut writer = store.writer().unwrap();
+        let rows = Rows::Rtt(testing::rtt(3, 0, 4)).into();
+        writer.append(&Batch { writer: "w".into(), number: 1, rows }).unwrap();
+        writer.sync().unwrap();
+        let range = TimeRange { from_ns: START, to_ns: START + 7_000_000_000 };
+        let rows = |filter: SeriesFilter| {
+            let export = Export { table: Table::Rtt, range, filter };
+            let open = &mut || Ok(Box::new(io::sink()) as Box<dyn Write>);
+            let done =
+                store.reader().export_text(&export, ExportText::Csv, &Limit::default(), open);
+            done.unwrap().rows
+        };
+        assert_eq!(rows(SeriesFilter::default()), 7 * 4);
+        let groups = vec!["10.0.2.0/24".to_owned()];
+        assert_eq!(rows(SeriesFilter { groups, ..SeriesFilter::default() }), 7);
+        let labels = BTreeMap::from([("target".to_owned(), "other".to_owned())]);
+        assert_eq!(rows(SeriesFilter { labels, ..SeriesFilter::default() }), 0);
+    }
+}
