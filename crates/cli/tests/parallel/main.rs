@@ -17,4 +17,5 @@ mod refused_options;
 mod report_cli;
 mod rtt_cli;
 mod stalled_reader;
+mod store_cli;
 mod traffic;
