@@ -250,17 +250,15 @@ fn parquet<R: Exportable>(
 ) -> Result<u64, StoreError> {
     let (push, pull) = sync_channel::<Result<R, StoreError>>(4_096);
     std::thread::scope(|scope| {
-        let writing =
-            scope.spawn(move || write_segment(&HostDisk, path, export.table, pull.into_iter()));
+        let writing = scope.spawn(move || write_segment(&HostDisk, path, export.table, pull));
         let read = each(export, limit, snapshot, |row: &R, _| {
             // The writer has ended: its error says why.
             push.send(Ok(row.clone())).map_err(|_| StoreError::Stopped)
         });
-        let read = read.map_err(|error| {
+        if read.is_err() {
             // Half a file is none.
             let _ = push.send(Err(StoreError::Stopped));
-            error
-        });
+        }
         drop(push);
         let written = writing.join().unwrap_or(Err(StoreError::Stopped));
         match (read, written) {
@@ -391,127 +389,4 @@ const SOURCES: [Option<&str>; 6] =
     [None, Some("hardware"), Some("driver"), Some("kernel"), Some("file"), Some("user")];
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use super::*;
-    use crate::batch::{Batch, Rows};
-    use crate::embedded::{Store, StoreOptions};
-    use crate::testing::{self, Folder, START};
-    use crate::{DAY_NS, HOUR_NS, Writer as _};
-
-    /// What is written, to be read when it is whole.
-    #[derive(Clone, Default)]
-    struct Text(Arc<Mutex<Vec<u8>>>);
-
-    impl Write for Text {
-        fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
-            lock(&self.0).extend_from_slice(octets);
-            Ok(octets.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
-    #[test]
-    fn every_table_is_exported_in_every_form() {
-        let folder = Folder::new();
-        let store = Store::open(&folder.path().join("s"), StoreOptions::default()).unwrap();
-        for target in ["a,\"b\"", "b", "c"] {
-            let labels = SeriesLabels { target: target.into(), ..SeriesLabels::default() };
-            store.register(&labels).unwrap();
-        }
-        let mut writer = store.writer().unwrap();
-        let all = [
-            Rows::Intervals(testing::intervals(1, 2, 30, 10)),
-            Rows::Flows(testing::flows(2, 2, 40, 600_000_000_000)),
-            Rows::Rtt(testing::rtt(3, 2, 4)),
-        ];
-        for (number, rows) in (1..).zip(all) {
-            writer.append(&Batch { writer: "w".into(), number, rows: rows.into() }).unwrap();
-        }
-        writer.sync().unwrap();
-        store.flush().unwrap();
-        store.maintain(START + 2 * HOUR_NS, None).unwrap();
-        let reader = store.reader();
-        let range = TimeRange { from_ns: START - DAY_NS, to_ns: START + DAY_NS };
-        for table in Table::ALL {
-            let export = Export { table, range, filter: SeriesFilter::default() };
-            let write = |format| {
-                let out = Text::default();
-                let done = reader.export_text(&export, format, &Limit::default(), &mut || {
-                    Ok(Box::new(out.clone()))
-                });
-                let text = String::from_utf8(lock(&out.0).clone()).unwrap();
-                (done.unwrap(), text)
-            };
-            let (done, csv) = write(ExportText::Csv);
-            let lines: Vec<&str> = csv.split_terminator("\r\n").collect();
-            assert!(done.rows > 0, "{table:?}");
-            assert_eq!((lines.len() as u64, done.damaged_segments), (done.rows + 1, 0));
-            if table == Table::Interval {
-                assert_eq!(done.rows, 60);
-                assert!(
-                    lines.iter().any(|line| line.starts_with(",,\"a,\"\"b\"\"\",,,0,")),
-                    "{csv}"
-                );
-            } else {
-                // No cell of these holds a comma.
-                let cells = |line: &str| line.split(',').count();
-                let plain = lines.iter().filter(|line| !line.contains('"'));
-                assert!(
-                    plain.clone().count() > 1
-                        && plain.map(|l| cells(l)).all(|n| n == cells(lines[0]))
-                );
-            }
-            let (again, json) = write(ExportText::JsonLines);
-            assert_eq!(again, done);
-            let objects: Vec<Value> =
-                json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-            assert_eq!(objects.len() as u64, done.rows);
-            if table == Table::Rtt1d {
-                let clean = objects.iter().map(|o| o["clean"]["count"].as_u64().unwrap_or(0));
-                let values =
-                    testing::rtt(3, 2, 4).iter().map(|r| r.clean.head().count).sum::<u64>();
-                assert_eq!(clean.sum::<u64>(), values);
-                assert!(objects.iter().all(|o| o["target"] == "c" && o["caveats"].is_array()));
-            }
-            let path = folder.path().join("out.parquet");
-            assert_eq!(reader.export_parquet(&export, &Limit::default(), &path).unwrap(), done);
-            assert!(std::fs::read(&path).unwrap().starts_with(b"PAR1"));
-            let few = Limit { scanned_rows: 1, ..Limit::default() };
-            if done.rows > 1 {
-                let error =
-                    reader.export_parquet(&export, &few, &folder.path().join("few")).unwrap_err();
-                assert!(matches!(error, StoreError::Limit { limit: 1, .. }), "{error}");
-                assert!(!folder.path().join("few").exists());
-            }
-        }
-    }
-
-    #[test]
-    fn only_what_is_asked_for_is_exported() {
-        let folder = Folder::new();
-        let store = Store::open(folder.path(), StoreOptions::default()).unwrap();
-        store.register(&SeriesLabels::default()).unwrap();
-        let mut writer = store.writer().unwrap();
-        let rows = Rows::Rtt(testing::rtt(3, 0, 4)).into();
-        writer.append(&Batch { writer: "w".into(), number: 1, rows }).unwrap();
-        writer.sync().unwrap();
-        let range = TimeRange { from_ns: START, to_ns: START + 7_000_000_000 };
-        let rows = |filter: SeriesFilter| {
-            let export = Export { table: Table::Rtt, range, filter };
-            let open = &mut || Ok(Box::new(io::sink()) as Box<dyn Write>);
-            let done =
-                store.reader().export_text(&export, ExportText::Csv, &Limit::default(), open);
-            done.unwrap().rows
-        };
-        assert_eq!(rows(SeriesFilter::default()), 7 * 4);
-        let groups = vec!["10.0.2.0/24".to_owned()];
-        assert_eq!(rows(SeriesFilter { groups, ..SeriesFilter::default() }), 7);
-        let labels = BTreeMap::from([("target".to_owned(), "other".to_owned())]);
-        assert_eq!(rows(SeriesFilter { labels, ..SeriesFilter::default() }), 0);
-    }
-}
+mod tests;

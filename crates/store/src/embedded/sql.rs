@@ -156,7 +156,7 @@ fn run(text: &str, limit: &Limit, connection: &Connection) -> Result<SqlTable, S
     let failed = |error: rusqlite::Error| of_sqlite(error, limit);
     connection.pragma_update(None, "query_only", true).map_err(failed)?;
     let mut statement = connection.prepare(text).map_err(failed)?;
-    let columns: Vec<String> = statement.column_names().into_iter().map(String::from).collect();
+    let columns: Vec<String> = statement.column_names().map(String::from).collect();
     let mut table = SqlTable { columns, ..SqlTable::default() };
     let mut octets = 0u64;
     let mut rows = statement.query([]).map_err(failed)?;
