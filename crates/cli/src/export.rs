@@ -15,6 +15,7 @@ use sonde_sys::clock::unix_now_ns;
 
 use crate::exit::{Exit, Failure};
 use crate::query::{failed, label, limit};
+use crate::signals;
 
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]
@@ -72,7 +73,8 @@ pub fn run(args: &ExportArgs) -> Result<Exit, Failure> {
         range: TimeRange { from_ns: now_ns.saturating_sub(args.last), to_ns: now_ns },
         filter: SeriesFilter { labels, groups: args.group.clone(), ..SeriesFilter::default() },
     };
-    let limit = sonde_store::Limit { scanned_rows: u64::MAX, ..limit(None)? };
+    let stop = signals::stop()?;
+    let limit = sonde_store::Limit { scanned_rows: u64::MAX, ..limit(None, stop.clone()) };
     let mut begun = false;
     let mut open = || -> io::Result<Box<dyn Write>> {
         let again = std::mem::replace(&mut begun, true);
@@ -82,7 +84,7 @@ pub fn run(args: &ExportArgs) -> Result<Exit, Failure> {
                  is begun anew then",
             )),
             true => Ok(Box::new(io::BufWriter::new(io::stdout()))),
-            false => Ok(Box::new(io::BufWriter::new(whole_file::create(&args.out)?))),
+            false => Ok(Box::new(io::BufWriter::new(whole_file::create(&args.out, &stop)?))),
         }
     };
     let done = match args.format {

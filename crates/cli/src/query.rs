@@ -12,6 +12,7 @@ use sonde_results::units::{
     SECOND, format_count, format_duration, format_ns_or_dash, format_share, parse_positive_duration,
 };
 use sonde_results::{Caveat, civil_time};
+use sonde_run::running::Stop;
 use sonde_store::query::{
     EventList, EventRow, Overview, OverviewRow, RttFigures, RttOrder, RttTop, RttTopTable,
     TimeRange,
@@ -116,7 +117,7 @@ pub enum Question {
 /// Asks, and prints the answer.
 pub fn run(args: &QueryArgs) -> Result<Exit, Failure> {
     let reader = EmbeddedReader::open(&args.store, None).map_err(failed)?;
-    let limit = limit(Some(args.timeout))?;
+    let limit = limit(Some(args.timeout), crate::signals::stop()?);
     let now_ns = unix_now_ns();
     let range = |last: i64| TimeRange { from_ns: now_ns.saturating_sub(last), to_ns: now_ns };
     let (query, by) = match &args.question {
@@ -168,8 +169,7 @@ pub fn run(args: &QueryArgs) -> Result<Exit, Failure> {
 }
 
 /// What a question may cost: until Ctrl-C, or for so many ns.
-pub fn limit(timeout: Option<i64>) -> Result<Limit, Failure> {
-    let stop = crate::signals::stop()?;
+pub fn limit(timeout: Option<i64>, stop: Stop) -> Limit {
     let ended = Arc::new(AtomicBool::new(false));
     let limit = Limit { stop: Some(ended.clone()), ..Limit::default() };
     let patience = timeout.map_or(Duration::MAX, |ns| Duration::from_nanos(ns.unsigned_abs()));
@@ -183,7 +183,7 @@ pub fn limit(timeout: Option<i64>) -> Result<Limit, Failure> {
         while !left().is_zero() && !stop.wait(left().min(Duration::from_secs(1))) {}
         ended.store(true, Ordering::Relaxed);
     });
-    Ok(limit)
+    limit
 }
 
 fn sql(table: &SqlTable, json: bool) -> Result<Exit, Failure> {

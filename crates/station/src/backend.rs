@@ -63,7 +63,7 @@ impl Live for StationBackend {
 
 fn filter_of(choice: &SeriesChoice) -> SeriesFilter {
     let ids = choice.ids.iter().map(|&id| SeriesId(id)).collect();
-    SeriesFilter { ids, labels: choice.labels.clone() }
+    SeriesFilter { ids, labels: choice.labels.clone(), ..SeriesFilter::default() }
 }
 
 /// What a client is told of an error of the store.

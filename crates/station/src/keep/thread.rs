@@ -10,8 +10,8 @@ use anyhow::Context as _;
 use sonde_run::error::RunError;
 use sonde_run::running::{Latest, Next, RecordReceiver, Stop};
 use sonde_store::{
-    Batch, EmbeddedReader, EmbeddedWriter, Retention, Rows, SeriesId, SeriesLabels, Store, StoreError,
-    StoredEvent, Writer as _,
+    Batch, EmbeddedReader, EmbeddedWriter, Retention, Rows, SeriesId, SeriesLabels, Store,
+    StoreError, StoredEvent, Writer as _,
 };
 use sonde_sys::clock::{steady_now, steady_scale, unix_now_ns};
 use sonde_sys::disk::free_octets;
