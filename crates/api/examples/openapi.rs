@@ -1,5 +1,7 @@
 //! Prints the OpenAPI document: `cargo run -p sonde-api --example openapi > openapi/sonde-v1.json`.
 
+#![expect(clippy::disallowed_methods, reason = "an example is a program")]
+
 use std::io::Write as _;
 
 fn main() -> std::io::Result<()> {

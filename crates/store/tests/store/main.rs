@@ -1,5 +1,10 @@
 //! The store as its users have it: questions, crashes, full disks, formats of earlier versions.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests are told by the environment, and play parts in processes of their own"
+)]
+
 mod faults;
 mod foreign;
 mod formats;

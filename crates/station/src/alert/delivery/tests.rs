@@ -283,6 +283,7 @@ const CHILD: &str = "SONDE_ALERT_CHILD";
 
 /// The station that is killed: it spools a notification that it cannot deliver, and says so.
 #[test]
+#[expect(clippy::disallowed_methods, reason = "plays a part of the test in a process of its own")]
 fn child_that_is_killed() {
     let Ok(text) = std::env::var(CHILD) else { return };
     let service = Service::start(&toml::from_str(&text).unwrap());
@@ -293,6 +294,7 @@ fn child_that_is_killed() {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "plays a part of the test in a process of its own")]
 fn what_a_killed_station_had_spooled_is_delivered_by_the_next() {
     let folder = Folder::new("killed");
     let (listener, to) = listen();
