@@ -269,7 +269,7 @@ impl Merged {
                 pattern => {
                     let pattern = pattern.unwrap_or_default();
                     let why = format!("no probe fits '{pattern}'; there are {}", probes.join(", "));
-                    SettingsError::new("match.unit", why).within(&id).inside(&id)
+                    SettingsError::new("match.unit", why).inside(&id)
                 }
             };
             self.errors.push(error.at(Some(at)));
@@ -296,8 +296,7 @@ impl Merged {
             let inner = error.key.clone().unwrap_or_default();
             let keys: Vec<&str> = [kind, name].into_iter().chain(inner.split('.')).collect();
             let line = file.line_of(&keys);
-            let key = Some(keys.join(".").trim_end_matches('.').to_owned());
-            self.errors.push(SettingsError { key, ..error.within(&id).at(Some(&line)) });
+            self.errors.push(of_table(error, &id).at(Some(&line)));
         }
         None
     }
@@ -329,7 +328,7 @@ impl Merged {
             let error = error.inside("store");
             let key = error.key.clone().unwrap_or_default();
             let line = file.line_of(&key.split('.').collect::<Vec<_>>());
-            self.errors.push(error.within("store").at(Some(&line)));
+            self.errors.push(error.at(Some(&line)));
         }
         if let Some((_, first)) = &self.store {
             let why = format!("it stands in {first} already; keep one of them");
@@ -342,7 +341,7 @@ impl Merged {
         let at = file.line_of(&["api"]);
         if let Err(error) = api.check() {
             let key = error.key.clone().unwrap_or_default();
-            let error = error.inside("api").within("api");
+            let error = error.inside("api");
             self.errors.push(error.at(Some(&file.line_of(&["api", &key]))));
         }
         if let Some((_, first)) = &self.api {
@@ -366,7 +365,7 @@ impl Merged {
             let line = file.line_of(&key.split('.').collect::<Vec<_>>());
             self.errors.push(match error.line {
                 Some(_) => error,
-                None => error.within("alert").at(Some(&line)),
+                None => error.at(Some(&line)),
             });
         }
         if let Some((_, first)) = &self.alert {
@@ -387,11 +386,10 @@ impl Merged {
             let keys: Vec<&str> = [kind, name].into_iter().chain(inner.split('.')).collect();
             let key = Some(keys.join(".").trim_end_matches('.').to_owned());
             // One that names a line knows better where it stands.
-            let error = match error.line {
-                Some(_) => error,
-                None => error.within(&id).at(Some(&file.line_of(&keys))),
-            };
-            self.errors.push(SettingsError { key, ..error });
+            self.errors.push(match error.line {
+                Some(_) => SettingsError { key, ..error },
+                None => of_table(error, id.as_str()).at(Some(&file.line_of(&keys))),
+            });
         }
         match self.units.get(&id) {
             Some((_, first)) => {
@@ -410,6 +408,14 @@ pub(crate) fn is_name(name: &str) -> bool {
 
 pub(crate) fn bad_name(name: &str) -> String {
     format!("'{name}' is no name; write up to 64 letters, digits, '-', '_' and '.'")
+}
+
+/// An error of what stands in the table `id`, which its own checks do not know.
+fn of_table(error: SettingsError, id: &str) -> SettingsError {
+    match error.key {
+        Some(_) => error.inside(id),
+        None => SettingsError { key: Some(id.to_owned()), ..error.within(id) },
+    }
 }
 
 #[cfg(test)]

@@ -163,7 +163,7 @@ impl AlertSettings {
                 return Err(SettingsError::new(&key, crate::config::bad_name(name)));
             }
             let table = format!("receiver.{name}.{}", config.kind());
-            config.check().map_err(|e| e.inside(&table).within(&table))?;
+            config.check().map_err(|e| e.inside(&table))?;
         }
         let AlertQueueSettings { entries, megabytes, keep } = self.queue;
         if !(1..=100_000).contains(&entries) {

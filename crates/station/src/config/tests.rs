@@ -55,44 +55,44 @@ fn what_is_wrong_is_named_with_file_line_and_key() {
     for (text, message, key) in [
         (
             "[store]\npath = ''",
-            "s.toml line 2: store: path: it is empty; name a folder",
+            "s.toml line 2: store.path: it is empty; name a folder",
             "store.path",
         ),
         (
             "[store]\nkeep_free = 'unlimited'",
-            "s.toml line 2: store: keep_free: give a size, as 2GB; 0B keeps nothing free",
+            "s.toml line 2: store.keep_free: give a size, as 2GB; 0B keeps nothing free",
             "store.keep_free",
         ),
         (
             "[store.keep]\niv1m = { age = '2d' }\nflow = { size = '3kB' }",
-            "s.toml line 3: store: keep.flow.size: at least 1MB, or unlimited",
+            "s.toml line 3: store.keep.flow.size: at least 1MB, or unlimited",
             "store.keep.flow.size",
         ),
         (
             "[alert]\nlink = 'ftp://a'",
-            "s.toml line 2: alert: link: give an address of http or https",
+            "s.toml line 2: alert.link: give an address of http or https",
             "alert.link",
         ),
         (
             "[alert]\n[[alert.route]]\n[[alert.route]]\nto = ['x']",
-            "s.toml line 3: route 2 of [alert]: to: there is no receiver 'x'; write \
+            "s.toml line 3: route.to: route 2 of [alert]: there is no receiver 'x'; write \
              [alert.receiver.x.KIND]",
             "alert.route.to",
         ),
         (
             "[alert.receiver.a.webhook]\nurl = 'a'",
-            "s.toml line 2: alert: receiver.a.webhook: url: give an address of http or https",
+            "s.toml line 2: alert.receiver.a.webhook.url: give an address of http or https",
             "alert.receiver.a.webhook.url",
         ),
         (
             "[alert.receiver.a.snmp]\nto = 'nms'\nuser = 'u'\nauth_file = '/a'\nengine_id = '80'",
-            "s.toml line 5: alert: receiver.a.snmp: engine_id: version 3 needs 5 to 32 octets in \
+            "s.toml line 5: alert.receiver.a.snmp.engine_id: version 3 needs 5 to 32 octets in \
              hexadecimal digits, as \"80007ed904\" and the name of the station in such digits",
             "alert.receiver.a.snmp.engine_id",
         ),
         (
             "[alert.receiver.a.email]\nto = ['a@b.example']\nserver = 'mail'",
-            "s.toml line 1: alert: receiver.a.email: from: '' is no address in ASCII; give \
+            "s.toml line 1: alert.receiver.a.email.from: '' is no address in ASCII; give \
              one as noc@example.org",
             "alert.receiver.a.email.from",
         ),
@@ -103,13 +103,13 @@ fn what_is_wrong_is_named_with_file_line_and_key() {
         ),
         (
             "[probe.a]\nstream = { ttl = 0 }\n[[probe.a.target]]\nhost = 'h'",
-            "s.toml line 2: probe.a: ttl: 0 is not within 1 and 255",
+            "s.toml line 2: probe.a.stream.ttl: 0 must be between 1 and 255",
             "probe.a.stream.ttl",
         ),
         (
             "[probe.a]\n[[probe.a.target]]\nhost = 'h'\n[[probe.a.target]]\nhost = 'k'\n\
              stream = { port = 0 }",
-            "s.toml line 4: target k: port: 0 is not within 1 and 65535",
+            "s.toml line 4: target.stream.port: target k: 0 must be between 1 and 65535",
             "probe.a.target.stream.port",
         ),
         (
@@ -120,7 +120,7 @@ fn what_is_wrong_is_named_with_file_line_and_key() {
         ("[prob.a]", "s.toml line 1: unknown key 'prob'; did you mean 'probe'?", "prob"),
         (
             "[reflect.b]\n[reflect.a]\nport = [0]",
-            "s.toml line 3: reflect.a: port: name at least one, 1..65535",
+            "s.toml line 3: reflect.a.port: name at least one, 1..65535",
             "reflect.a.port",
         ),
         (
@@ -136,7 +136,7 @@ fn what_is_wrong_is_named_with_file_line_and_key() {
         ),
         (
             "[objective.a]\nmetric = 'loss_ratio'\nlimit = '2ms'",
-            "s.toml line 3: objective.a: limit: '2ms' is not a share; write 0 to 1, as 5% or 0.05",
+            "s.toml line 3: objective.a.limit: '2ms' is not a share; write 0 to 1, as 5% or 0.05",
             "objective.a.limit",
         ),
         (
@@ -166,17 +166,17 @@ fn what_is_wrong_is_named_with_file_line_and_key() {
         (
             "[probe.a]\ntarget = [{ host = 'h' }]\n[objective.a]\nmatch = { unit = 'probe.b*' }\n\
              metric = 'loss_ratio'\nlimit = 0",
-            "s.toml line 3: objective.a: match.unit: no probe fits 'probe.b*'; there are probe.a",
+            "s.toml line 3: objective.a.match.unit: no probe fits 'probe.b*'; there are probe.a",
             "objective.a.match.unit",
         ),
         (
             "[maintenance.night]\nday = 'sunday'\nstart = '25:00'\nlength = '1h'",
-            "s.toml line 3: maintenance.night: start: '25:00' is no time of day; write it as 02:00",
+            "s.toml line 3: maintenance.night.start: '25:00' is no time of day; write it as 02:00",
             "maintenance.night.start",
         ),
         (
             "[flow.a]\nsources = ['-']",
-            "s.toml line 2: flow.a: sources: a station has no standard input; name a file",
+            "s.toml line 2: flow.a.sources: a station has no standard input; name a file",
             "flow.a.sources",
         ),
     ] {

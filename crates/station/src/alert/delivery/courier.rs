@@ -47,7 +47,7 @@ impl Opened {
     pub fn new(name: &str, settings: &AlertSettings) -> Result<Opened, RunError> {
         let config = &settings.receiver[name];
         let table = format!("alert.receiver.{name}.{}", config.kind());
-        let sink = config.open().map_err(|e| e.inside(&table).within(&table))?;
+        let sink = config.open().map_err(|e| e.inside(&table))?;
         let state = settings.folder.join(format!("to-{name}"));
         let way = Way::new(&sink.way, &state).map_err(|e| RunError::Host(e.context(table)))?;
         Ok(Opened { sink, way, keep_ns: settings.queue.keep })
