@@ -107,6 +107,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "what a program must not inherit")]
     fn a_program_gets_its_input_its_arguments_and_nothing_else() {
         let folder = Folder::new("exec");
         let file = folder.0.join("a b; $HOME");
