@@ -15,7 +15,7 @@ may_use() {
     case $1 in
     wire) ;;
     results | sys) echo wire ;;
-    bpf | report) echo results ;;
+    report) echo results ;;
     api) echo wire results ;;
     server) echo results api ;;
     port) echo wire sys bpf ;;
