@@ -8,7 +8,7 @@ RELEASE := $(or $(CARGO_TARGET_DIR),target)/release
 AS_ROOT := $(shell [ "$$(id -u)" -eq 0 ] || echo sudo)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check bench lint
+.PHONY: help setup run test check bench lint package
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -30,6 +30,11 @@ check: ## Unit tests only: offline, without root and set-up, in under two minute
 bench: setup ## Measure Sonde's own speed and accuracy; prints a table
 	cargo build --release --locked -p sonde-cli -p sonde-perf
 	$(AS_ROOT) $(RELEASE)/sonde-perf
+
+package: setup ## A Debian package and a tarball in target/package, tried in a clean Debian
+	cargo build --release --locked --bin sonde
+	scripts/package.sh $(RELEASE)/sonde target/package
+	$(AS_ROOT) scripts/package-test.sh target/package/sonde_*.deb
 
 lint: setup ## Format, clippy with warnings as errors, rules of the crates, licences
 	cargo fmt --all --check

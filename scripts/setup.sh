@@ -27,6 +27,8 @@ bind9-dnsutils dig: its client
 nfdump         nfcapd and nfdump: a collector of flows that the tests export to
 pmacct         nfacctd: another
 jq             reads records where the documentation does; a test carries that out
+dpkg-dev       dpkg-shlibdeps: what the package depends on
+debootstrap    a clean Debian in which the package is tried
 iperf3         the load of make bench on a router that is watched
 '
 # As in Cargo.toml, rust-version.

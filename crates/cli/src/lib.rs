@@ -29,6 +29,7 @@ pub mod reflect;
 pub mod report;
 pub mod rtt;
 pub mod schema;
+pub mod service_manager;
 pub mod signals;
 pub mod station;
 pub mod status;

@@ -18,8 +18,10 @@ use sonde_station::reload::{Step, StopReason};
 use sonde_station::runner::StationEnded;
 use sonde_station::serve::BoundApi;
 use sonde_station::service::{LoadedConfig, ReloadFailure, Service};
+use sonde_sys::clock::steady_now;
 
 use crate::exit::{Exit, Failure};
+use crate::service_manager::ServiceManager;
 use crate::signals;
 
 #[derive(Args, Debug)]
@@ -50,6 +52,7 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     let config = &loaded.config;
     let units = config.plan.iter().count();
     let stop = signals::daemon_stop(|| RELOAD.store(true, Ordering::Relaxed))?;
+    let mut manager = ServiceManager::new();
     let hub = Hub::new(Report::records);
     let reports = hub.subscribe("log", REPORTS);
     let bound = BoundApi::bind(&config.api, &config.store.path)?;
@@ -62,7 +65,9 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     if let Some(address) = address {
         sonde_errln!(INFO, "the API listens on {address}");
     }
-    follow(&service, &reports, &stop, &args.config);
+    manager.ready(&format!("units: {units}"));
+    follow(&service, &reports, &mut manager, &stop, &args.config);
+    manager.stopping(END);
     let StationEnded { stuck, store, judge } = service.join();
     while let Some(report) = reports.next_now() {
         say(&report);
@@ -89,11 +94,18 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
 }
 
 /// Says what happens, and reloads, until it is asked to end.
-fn follow(service: &Service, reports: &RecordReceiver<Arc<Report>>, stop: &Stop, path: &Path) {
+fn follow(
+    service: &Service,
+    reports: &RecordReceiver<Arc<Report>>,
+    manager: &mut ServiceManager,
+    stop: &Stop,
+    path: &Path,
+) {
     while !stop.is_asked() {
         if RELOAD.swap(false, Ordering::Relaxed) {
             reload(service, path);
         }
+        manager.turned(steady_now(), service.turns());
         match reports.next(PATIENCE) {
             Next::Record(report) => say(&report),
             Next::Nothing => {}
@@ -187,6 +199,8 @@ fn wrong(path: &Path, errors: &[SettingsError]) -> Failure {
     Failure::Usage(anyhow!("{} cannot be run: {n} error{s}", path.display()))
 }
 
+/// All units end within it, and what they measured last is kept.
+const END: Duration = Duration::from_secs(30);
 /// Reports that wait for the log.
 const REPORTS: usize = 4_096;
 /// Between two looks whether to reload or to end.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -35,6 +36,8 @@ pub struct Station {
     pub hub: Hub,
     /// What each unit does.
     pub states: Latest<BTreeMap<UnitId, UnitState>>,
+    /// How often the supervisor has looked at all units; it stands still where that hangs.
+    pub turns: Arc<AtomicU64>,
     orders: Sender<Order>,
     thread: JoinHandle<Vec<UnitId>>,
     kept: Option<Vec<Uses>>,
@@ -114,6 +117,7 @@ pub fn start(
     let (orders, given) = channel();
     let (inbox, happens) = channel();
     let states = Latest::new(BTreeMap::new());
+    let turns = Arc::new(AtomicU64::new(0));
     let runner = Runner {
         supervisor: Supervisor::new(steady_now().as_nanos() as u64),
         lives: BTreeMap::new(),
@@ -121,13 +125,14 @@ pub fn start(
         hub: hub.clone(),
         stop,
         states: states.clone(),
+        turns: turns.clone(),
         invocation,
         hurried: false,
     };
     let work = move || runner.run(config.plan, &given, &happens);
     let thread = spawn("sonde-station".into(), work)?;
     let (name, store) = (station, config.store);
-    Ok(Station { hub, states, orders, thread, kept, keeper, store, judge, alerts, name })
+    Ok(Station { hub, states, turns, orders, thread, kept, keeper, store, judge, alerts, name })
 }
 
 /// Alerts first: the judge tells them what lasts.
@@ -242,6 +247,7 @@ struct Runner {
     hub: Hub,
     stop: Stop,
     states: Latest<BTreeMap<UnitId, UnitState>>,
+    turns: Arc<AtomicU64>,
     invocation: Invocation,
     hurried: bool,
 }
@@ -323,6 +329,7 @@ impl Runner {
         self.perform(actions);
         let states = self.supervisor.states().map(|(id, state)| (id.clone(), state)).collect();
         self.states.update(|all| *all = states);
+        self.turns.fetch_add(1, Ordering::Relaxed);
     }
 
     fn perform(&mut self, actions: Vec<Action<Instrument>>) {

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -234,6 +235,11 @@ impl Service {
         };
         self.served = Some(bound.serve(&backend, &hooks)?);
         Ok(())
+    }
+
+    /// How often the supervisor has looked at all units; it stands still where that hangs.
+    pub fn turns(&self) -> u64 {
+        self.core.station(|station| station.turns.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
     /// Reads the files again and goes over to them; what stays the same runs on. Waits until that

@@ -116,9 +116,11 @@ fn a_kernel_reflector_that_changes_its_mode_accuses_no_path() {
         let c = &run.overall.counters;
         assert!(c.lost > 0 && c.received > 0, "{c:?}");
         assert_eq!(c.lost_forward.unwrap_or(0), 0, "{c:?}");
-        for caveat in [Caveat::RequestsDuplicated, Caveat::ReflectorSequenceJump] {
-            assert!(!run.caveats.contains(caveat), "{caveat:?}: {c:?}");
-        }
+        assert!(!run.caveats.contains(Caveat::RequestsDuplicated), "{c:?}");
+        // On a busy host user space still answers when the program already does. Where all its late
+        // replies are lost, the numbers go on by more than was sent.
+        let jumped = run.caveats.contains(Caveat::ReflectorSequenceJump);
+        assert!(!jumped || c.reordered > 0, "{c:?}");
         reflector.stop();
     }
 }
