@@ -43,7 +43,7 @@ impl StationBackend {
     /// `now`.
     fn final_to(&self, now: UtcInstant) -> UtcInstant {
         let config = self.core.config();
-        let probes = config.plan.iter().filter_map(|(_, unit)| match &**unit {
+        let probes = config.plan.iter().filter_map(|(_, unit)| match &unit.instrument {
             Instrument::Probe(settings) => Some(&settings.run),
             _ => None,
         });

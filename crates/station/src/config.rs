@@ -34,7 +34,7 @@ use crate::keep::settings::StoreSettings;
 use crate::plan::{Plan, UnitId};
 use crate::reload::conflicts;
 use crate::serve::ApiSettings;
-use crate::unit::Instrument;
+use crate::unit::{Instrument, Unit};
 
 /// A file of a configuration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -54,6 +54,9 @@ pub struct ConfigFile {
     /// How its API is reached: in one file only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api: Option<ApiSettings>,
+    /// Units that work in another network namespace than the station: the unit, as
+    /// `rtt.router`, and the namespace, as `ip netns` calls it.
+    pub netns: BTreeMap<String, String>,
     /// STAMP senders, by name.
     pub probe: BTreeMap<String, probe::Settings>,
     /// STAMP reflectors, by name.
@@ -92,7 +95,7 @@ pub struct Config {
     /// How its API is reached.
     pub api: ApiSettings,
     /// All its units.
-    pub plan: Plan<Instrument>,
+    pub plan: Plan<Unit>,
 }
 
 impl Config {
@@ -124,7 +127,7 @@ impl Config {
 
     /// Files and folders that it writes to.
     pub fn writes(&self) -> Vec<PathBuf> {
-        let units = self.plan.iter().flat_map(|(_, unit)| unit.writes());
+        let units = self.plan.iter().flat_map(|(_, unit)| unit.instrument.writes());
         let alerts = self.alert.iter().map(|alert| alert.folder.clone());
         units.chain([self.store.path.clone()]).chain(alerts).collect()
     }
@@ -136,6 +139,7 @@ impl Config {
     pub fn of(files: &[ReadFile]) -> Result<Config, Vec<SettingsError>> {
         let mut merged = Merged::default();
         files.iter().for_each(|file| merged.add(file));
+        merged.place_units();
         let plan = Plan::of(merged.units.iter().map(|(id, unit)| (id.clone(), unit.0.clone())));
         merged.check_units_of_objectives();
         for error in conflicts(&plan) {
@@ -200,7 +204,9 @@ struct Merged {
     alert: Option<(AlertSettings, FileLine)>,
     store: Option<(StoreSettings, FileLine)>,
     api: Option<(ApiSettings, FileLine)>,
-    units: BTreeMap<UnitId, (Instrument, FileLine)>,
+    units: BTreeMap<UnitId, (Unit, FileLine)>,
+    /// Namespaces of units, which may stand in another file.
+    netns: BTreeMap<UnitId, (String, FileLine)>,
     objectives: BTreeMap<String, (Vec<JudgedObjective>, FileLine)>,
     maintenance: BTreeMap<String, (JudgedMaintenance, FileLine)>,
     errors: Vec<SettingsError>,
@@ -233,6 +239,16 @@ impl Merged {
         for (name, settings) in &says.flow {
             self.unit(file, "flow", name, Instrument::Flow(Box::new(settings.clone())));
         }
+        for (unit, netns) in &says.netns {
+            let (at, id) = (file.line_of(&["netns", unit]), UnitId::new(unit));
+            if !sonde_sys::netns::is_name(netns) {
+                let why = format!("'{netns}' is no name of a namespace; 'ip netns' lists them");
+                let wrong = SettingsError::of(&format!("netns.{unit}"), format!("netns: {why}"));
+                self.errors.push(wrong.at(Some(&at)));
+            }
+            let first = self.netns.insert(id, (netns.clone(), at.clone()));
+            self.once("netns", unit, first.map(|(_, first)| first), &at);
+        }
         for (name, settings) in &says.objective {
             let found = settings.objectives(name);
             if let Some((found, at)) = self.judged(file, "objective", name, found) {
@@ -249,9 +265,23 @@ impl Merged {
         }
     }
 
+    /// Gives units their namespaces.
+    fn place_units(&mut self) {
+        for (id, (netns, at)) in std::mem::take(&mut self.netns) {
+            match self.units.get_mut(&id) {
+                Some((unit, _)) => unit.netns = Some(netns),
+                None => {
+                    let why = format!("netns: there is no unit [{id}]; write it, or drop this");
+                    let wrong = SettingsError::of(&format!("netns.{id}"), why);
+                    self.errors.push(wrong.at(Some(&at)));
+                }
+            }
+        }
+    }
+
     /// Refuses an objective that no probe can ever be judged by: mostly a name is misspelt.
     fn check_units_of_objectives(&mut self) {
-        let probes = self.units.iter().filter(|(_, (i, _))| matches!(i, Instrument::Probe(_)));
+        let probes = self.units.iter().filter(|(_, (i, _))| matches!(i.instrument, Instrument::Probe(_)));
         let probes: Vec<&str> = probes.map(|(id, _)| id.as_str()).collect();
         for (name, (judged, at)) in &self.objectives {
             let pattern = judged.iter().find_map(|o| o.labels.0.get("unit").cloned());
@@ -396,7 +426,7 @@ impl Merged {
                 let why = format!("it stands in {first} already; give one of them another name");
                 self.errors.push(SettingsError::new(id.as_str(), why).at(Some(&at)));
             }
-            None => drop(self.units.insert(id, (instrument, at))),
+            None => drop(self.units.insert(id, (Unit { instrument, netns: None }, at))),
         }
     }
 }

@@ -10,7 +10,7 @@ use sonde_run::{flow, probe, reflect, rtt};
 
 use crate::hub::{Hub, Report, Said};
 use crate::supervise::{Exit, Happened, Instance};
-use crate::unit::Instrument;
+use crate::unit::{Instrument, Unit};
 
 /// What a life is given.
 pub(crate) struct Life {
@@ -29,26 +29,28 @@ pub(crate) struct Life {
 impl Life {
     /// Runs the instrument until its end, and tells of that, also after a panic. `orders`:
     /// settings to go over to while it runs.
-    pub fn run(self, instrument: &Instrument, orders: &Receiver<Arc<Instrument>>) {
+    pub fn run(self, unit: &Unit, orders: &Receiver<Arc<Unit>>) {
         let mut last = LastWords { life: &self, exit: None };
-        last.exit = Some(match self.follow(instrument, orders) {
+        last.exit = Some(match self.enter(unit).and_then(|()| self.follow(unit, orders)) {
             Ok(()) => Exit::Done,
             Err(RunError::Settings(error)) => Exit::Refused(error.to_string()),
             Err(error) => Exit::Failed(error.to_string()),
         });
     }
 
-    fn follow(
-        &self,
-        instrument: &Instrument,
-        orders: &Receiver<Arc<Instrument>>,
-    ) -> Result<(), RunError> {
+    /// The instrument's threads stay where they are started. A namespace may come later.
+    fn enter(&self, unit: &Unit) -> Result<(), RunError> {
+        let Some(netns) = &unit.netns else { return Ok(()) };
+        Ok(sonde_sys::netns::enter(netns).map_err(anyhow::Error::from)?)
+    }
+
+    fn follow(&self, unit: &Unit, orders: &Receiver<Arc<Unit>>) -> Result<(), RunError> {
         let context = Context {
             stop: self.stop.clone(),
             invocation: self.invocation.clone(),
             ..Context::default()
         };
-        match instrument {
+        match &unit.instrument {
             Instrument::Probe(settings) => {
                 let (about, running) = probe::start((**settings).clone(), &context)?;
                 self.began(Said::Probe(Box::new(about)));
@@ -85,7 +87,7 @@ impl Life {
     fn read<R, S, C: Sync>(
         &self,
         running: Running<R, S, C>,
-        orders: &Receiver<Arc<Instrument>>,
+        orders: &Receiver<Arc<Unit>>,
         as_said: impl Fn(R) -> Said,
         adjust: impl Fn(&C, &Instrument) -> Result<(), RunError> + Sync,
     ) -> Result<(), RunError> {
@@ -106,7 +108,7 @@ impl Life {
                     let (control, adjust) = (&running.control, &adjust);
                     // Names may be looked up for seconds. Records do not wait for it.
                     scope.spawn(move || {
-                        if let Err(error) = adjust(control, &new) {
+                        if let Err(error) = adjust(control, &new.instrument) {
                             self.tell(Happened::NotAdjusted(error.to_string()));
                         }
                     });

@@ -44,13 +44,24 @@ pub enum Resource {
     XdpHook(String),
     /// A file that is written.
     File(PathBuf),
+    /// One of a network namespace by this name.
+    In(String, Box<Resource>),
 }
 
 impl Resource {
+    /// The same in a network namespace; files are of the whole host.
+    pub fn in_namespace(self, netns: &str) -> Resource {
+        match self {
+            Resource::File(_) => self,
+            other => Resource::In(netns.to_owned(), Box::new(other)),
+        }
+    }
+
     /// Whether one excludes the other.
     pub fn meets(&self, other: &Resource) -> bool {
-        use Resource::UdpPort;
+        use Resource::{In, UdpPort};
         match (self, other) {
+            (In(a, mine), In(b, theirs)) => a == b && mine.meets(theirs),
             (UdpPort { address: a, port: p }, UdpPort { address: b, port: q }) => {
                 p == q && (a.is_none() || b.is_none() || a == b)
             }
@@ -68,6 +79,7 @@ impl fmt::Display for Resource {
             }
             Resource::XdpHook(iface) => write!(f, "the XDP hook of {iface}"),
             Resource::File(path) => write!(f, "file {}", path.display()),
+            Resource::In(netns, resource) => write!(f, "{resource} in '{netns}'"),
         }
     }
 }
@@ -138,5 +150,11 @@ mod tests {
         assert!(!one.meets(&port(Some("192.0.2.2"), 862)));
         assert!(!all.meets(&port(None, 863)));
         assert!(!all.meets(&Resource::XdpHook("eth0".into())));
+        let within = |netns| port(None, 862).in_namespace(netns);
+        assert!(within("red").meets(&one.clone().in_namespace("red")));
+        assert!(!within("red").meets(&within("blue")) && !within("red").meets(&all));
+        let file = || Resource::File("f".into());
+        assert!(file().in_namespace("red").meets(&file()));
+        assert_eq!(within("red").to_string(), "UDP port 862 in 'red'");
     }
 }

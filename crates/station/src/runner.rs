@@ -28,7 +28,7 @@ use crate::life::Life;
 use crate::plan::{Plan, UnitId};
 use crate::reload::{ReloadError, Step};
 use crate::supervise::{Action, Happened, Instance, PATIENCE, Supervisor, UnitState};
-use crate::unit::Instrument;
+use crate::unit::Unit;
 
 /// A station at work.
 pub struct Station {
@@ -89,7 +89,7 @@ pub enum Refused {
 }
 
 struct Order {
-    plan: Plan<Instrument>,
+    plan: Plan<Unit>,
     done: SyncSender<Result<Vec<Step>, Vec<ReloadError>>>,
 }
 
@@ -156,7 +156,7 @@ fn start_judging(
     }
 }
 
-fn unit_ids(plan: &Plan<Instrument>) -> BTreeSet<UnitId> {
+fn unit_ids(plan: &Plan<Unit>) -> BTreeSet<UnitId> {
     plan.iter().map(|(id, _)| id.clone()).collect()
 }
 
@@ -241,7 +241,7 @@ impl Station {
 
 /// The station's own thread.
 struct Runner {
-    supervisor: Supervisor<Instrument>,
+    supervisor: Supervisor<Unit>,
     lives: BTreeMap<Instance, Handle>,
     inbox: Sender<(Instance, Happened)>,
     hub: Hub,
@@ -255,7 +255,7 @@ struct Runner {
 /// A unit that lives, from outside.
 struct Handle {
     stop: Stop,
-    orders: Sender<Arc<Instrument>>,
+    orders: Sender<Arc<Unit>>,
     /// `None`: there was no thread to be had.
     thread: Option<JoinHandle<()>>,
 }
@@ -263,7 +263,7 @@ struct Handle {
 impl Runner {
     fn run(
         mut self,
-        plan: Plan<Instrument>,
+        plan: Plan<Unit>,
         orders: &Receiver<Order>,
         happens: &Receiver<(Instance, Happened)>,
     ) -> Vec<UnitId> {
@@ -299,7 +299,7 @@ impl Runner {
         }
     }
 
-    fn reload(&mut self, plan: Plan<Instrument>) -> Result<Vec<Step>, Vec<ReloadError>> {
+    fn reload(&mut self, plan: Plan<Unit>) -> Result<Vec<Step>, Vec<ReloadError>> {
         let mut actions = Vec::new();
         let steps = self.supervisor.reload(steady_now(), plan, &mut actions)?;
         self.perform(actions);
@@ -332,7 +332,7 @@ impl Runner {
         self.turns.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn perform(&mut self, actions: Vec<Action<Instrument>>) {
+    fn perform(&mut self, actions: Vec<Action<Unit>>) {
         for action in actions {
             match action {
                 Action::Start(instance, spec) => self.start(instance, spec),
@@ -365,7 +365,7 @@ impl Runner {
         }
     }
 
-    fn start(&mut self, instance: Instance, spec: Arc<Instrument>) {
+    fn start(&mut self, instance: Instance, spec: Arc<Unit>) {
         let stop = Stop::default();
         let (orders, given) = channel();
         let life = Life {

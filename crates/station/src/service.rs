@@ -34,7 +34,7 @@ use crate::reload::{ReloadError, Step, steps};
 use crate::runner::{self, Refused, Station, StationEnded};
 use crate::serve::{ApiSettings, BoundApi, ServedApi};
 use crate::supervise::UnitState;
-use crate::unit::Instrument;
+use crate::unit::Unit;
 
 /// A configuration as its files say it.
 pub struct LoadedConfig {
@@ -132,7 +132,7 @@ pub(crate) struct RunConfig {
     pub version: String,
     pub since: UtcInstant,
     pub files: Vec<ReadFile>,
-    pub plan: Plan<Instrument>,
+    pub plan: Plan<Unit>,
     pub store: PathBuf,
     api: ApiSettings,
 }

@@ -144,11 +144,11 @@ pub enum UnitState {
 
 /// All units of a station.
 pub struct Supervisor<S> {
-    units: BTreeMap<UnitId, Unit<S>>,
+    units: BTreeMap<UnitId, SupervisedUnit<S>>,
     random: fastrand::Rng,
 }
 
-struct Unit<S> {
+struct SupervisedUnit<S> {
     /// What it is to do; `None`: it is not wanted any more.
     wanted: Option<Arc<S>>,
     wanted_since: Time,
@@ -277,7 +277,7 @@ impl<S: UnitSpec> Supervisor<S> {
 
     /// When [`Supervisor::handle_timeout`] is due next.
     pub fn poll_timeout(&self) -> Option<Time> {
-        self.units.values().filter_map(Unit::due).min()
+        self.units.values().filter_map(SupervisedUnit::due).min()
     }
 
     /// Starts and adjusts what is free to.
@@ -314,7 +314,7 @@ impl<S: UnitSpec> Supervisor<S> {
 
     /// A unit that holds some of `needs`.
     fn in_the_way(&self, id: &UnitId, needs: &[Resource]) -> Option<UnitId> {
-        let holds = |unit: &Unit<S>| {
+        let holds = |unit: &SupervisedUnit<S>| {
             let held = unit.given.iter().flat_map(|given| given.holds()).collect::<Vec<_>>();
             held.iter().any(|theirs| needs.iter().any(|mine| mine.meets(theirs)))
         };
@@ -327,7 +327,7 @@ impl<S: UnitSpec> Supervisor<S> {
     /// What the wanted units were given last, or will be.
     fn current(&self) -> Plan<S> {
         let wanted = self.units.iter().filter(|(_, unit)| unit.wanted.is_some());
-        let given = |unit: &Unit<S>| match unit.state {
+        let given = |unit: &SupervisedUnit<S>| match unit.state {
             UnitState::Starting | UnitState::Running => unit.given.clone(),
             _ => unit.wanted.clone(),
         };
@@ -336,7 +336,7 @@ impl<S: UnitSpec> Supervisor<S> {
 
     fn want(&mut self, now: Time, id: &UnitId, plan: &Plan<S>) {
         let Some(spec) = plan.get(id) else { return };
-        let unit = self.units.entry(id.clone()).or_insert_with(|| Unit::new(now));
+        let unit = self.units.entry(id.clone()).or_insert_with(|| SupervisedUnit::new(now));
         if unit.wanted.is_none() {
             unit.wanted_since = now;
         }
@@ -374,9 +374,9 @@ impl<S: UnitSpec> Supervisor<S> {
     }
 }
 
-impl<S: UnitSpec> Unit<S> {
-    fn new(now: Time) -> Unit<S> {
-        Unit {
+impl<S: UnitSpec> SupervisedUnit<S> {
+    fn new(now: Time) -> SupervisedUnit<S> {
+        SupervisedUnit {
             wanted: None,
             wanted_since: now,
             given: None,

@@ -1,4 +1,4 @@
-//! What a unit can be: an instrument and its settings.
+//! What a unit is: an instrument, its settings, and the network namespace in which it works.
 
 use std::path::PathBuf;
 
@@ -11,6 +11,15 @@ use sonde_run::rtt::Hook;
 use sonde_run::{flow, probe, reflect, rtt};
 
 use crate::plan::{Resource, UnitSpec};
+
+/// An instrument, and where it works.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Unit {
+    /// What it does.
+    pub instrument: Instrument,
+    /// The network namespace, as `ip netns` calls it; `None`: that of the station.
+    pub netns: Option<String>,
+}
 
 /// An instrument of the station, with its settings.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,7 +67,7 @@ impl Instrument {
     }
 
     /// What it needs of the rights that a station started with, to open and to open again.
-    pub fn uses(&self) -> Vec<Uses> {
+    fn uses(&self) -> Vec<Uses> {
         match self {
             Instrument::Probe(settings) => vec![Uses::Engine(settings.engine.engine)],
             Instrument::Reflect(settings) => {
@@ -81,7 +90,30 @@ impl Instrument {
     }
 }
 
-impl UnitSpec for Instrument {
+impl Unit {
+    /// What it needs of the rights that a station started with, to open and to open again.
+    pub fn uses(&self) -> Vec<Uses> {
+        let enters = self.netns.is_some().then_some(Uses::Namespaces);
+        self.instrument.uses().into_iter().chain(enters).collect()
+    }
+}
+
+impl UnitSpec for Unit {
+    fn change(&self, new: &Unit) -> Change {
+        match self.netns == new.netns {
+            true => self.instrument.change(&new.instrument),
+            false => Change::Restart("its network namespace is another".into()),
+        }
+    }
+
+    fn holds(&self) -> Vec<Resource> {
+        let holds = self.instrument.holds().into_iter();
+        let Some(netns) = &self.netns else { return holds.collect() };
+        holds.map(|resource| resource.in_namespace(netns)).collect()
+    }
+}
+
+impl Instrument {
     fn change(&self, new: &Instrument) -> Change {
         use Instrument::{Flow, Probe, Reflect, Rtt};
         match (self, new) {

@@ -58,12 +58,12 @@ impl StationInfo for StationBackend {
     fn unit(&self, name: &str) -> Result<UnitDetail, ProblemDetails> {
         let missing = || ProblemDetails::not_found("unit", name);
         let id = UnitId::new(name);
-        let settings = match self.core.config().plan.get(&id).map(|unit| (**unit).clone()) {
-            None => return Err(missing()),
-            Some(Instrument::Probe(settings)) => serde_json::to_value(settings),
-            Some(Instrument::Reflect(settings)) => serde_json::to_value(settings),
-            Some(Instrument::Rtt(settings)) => serde_json::to_value(settings),
-            Some(Instrument::Flow(settings)) => serde_json::to_value(settings),
+        let unit = self.core.config().plan.get(&id).cloned().ok_or_else(missing)?;
+        let settings = match &unit.instrument {
+            Instrument::Probe(settings) => serde_json::to_value(settings),
+            Instrument::Reflect(settings) => serde_json::to_value(settings),
+            Instrument::Rtt(settings) => serde_json::to_value(settings),
+            Instrument::Flow(settings) => serde_json::to_value(settings),
         };
         let live = self.core.live_state();
         let unit = live.unit_entry(&id).ok_or_else(missing)?;

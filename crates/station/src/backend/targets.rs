@@ -58,8 +58,8 @@ impl StationBackend {
         let live = self.core.live_state();
         let states = live.series_states(now);
         let mut all: BTreeMap<String, MeasuredTarget> = BTreeMap::new();
-        for (unit, instrument) in plan.iter() {
-            let Instrument::Probe(settings) = &**instrument else { continue };
+        for (unit, spec) in plan.iter() {
+            let Instrument::Probe(settings) = &spec.instrument else { continue };
             for entry in &settings.targets {
                 let name = entry.name.clone().unwrap_or_else(|| entry.host.clone());
                 // Of several with one name each has an id.

@@ -42,17 +42,40 @@ fn a_table_is_a_unit() {
     assert_eq!(config.station.name.as_deref(), Some("ber"));
     let names: Vec<&str> = config.plan.iter().map(|(id, _)| id.as_str()).collect();
     assert_eq!(names, ["flow.uplink", "probe.core", "reflect.main", "rtt.uplink"]);
-    let Instrument::Probe(probe) = &**config.plan.get(&UnitId::new("probe.core")).unwrap() else {
-        panic!()
-    };
+    let unit = config.plan.get(&UnitId::new("probe.core")).unwrap();
+    let Instrument::Probe(probe) = &unit.instrument else { panic!() };
     assert_eq!(probe.stream.interval, Some(100_000_000));
     let lines: Vec<usize> = probe.targets.iter().map(|t| t.at.as_ref().unwrap().line).collect();
     assert_eq!(lines, [7, 9]);
 }
 
 #[test]
+fn units_work_in_namespaces_and_exclude_each_other_there_only() {
+    let two = "[reflect.a]\nport = [862]\n[reflect.b]\nport = [862]\n";
+    assert!(parse(two).is_err());
+    let apart = format!("{two}[netns]\n'reflect.b' = 'blue'\n");
+    let config = parse(&apart).unwrap();
+    let netns = |id| config.plan.get(&UnitId::new(id)).unwrap().netns.as_deref();
+    assert_eq!((netns("reflect.a"), netns("reflect.b")), (None, Some("blue")));
+    assert!(config.uses().contains(&Uses::Namespaces));
+    let same = format!("{two}[netns]\n'reflect.a' = 'blue'\n'reflect.b' = 'blue'\n");
+    let errors = parse(&same).unwrap_err();
+    assert!(errors[0].to_string().contains("UDP port 862 in 'blue'"), "{errors:?}");
+}
+
+#[test]
 fn what_is_wrong_is_named_with_file_line_and_key() {
     for (text, message, key) in [
+        (
+            "[netns]\n'rtt.router' = 'a'",
+            "s.toml line 2: netns: there is no unit [rtt.router]; write it, or drop this",
+            "netns.rtt.router",
+        ),
+        (
+            "[reflect.r]\n[netns]\n'reflect.r' = 'a/b'",
+            "s.toml line 3: netns: 'a/b' is no name of a namespace; 'ip netns' lists them",
+            "netns.reflect.r",
+        ),
         (
             "[store]\npath = ''",
             "s.toml line 2: store.path: it is empty; name a folder",
