@@ -360,16 +360,19 @@ pub struct DemoArgs {
     /// load, up to 200k, that is well within what this machine's virtual network carries
     #[arg(long, value_name = "PPS", value_parser = parse_rate)]
     pub rate: Option<u64>,
-    /// How long to send
-    #[arg(short = 'w', long, value_name = "TIME", default_value = "30s",
-          value_parser = parse_positive_duration)]
-    pub duration: i64,
+    /// How long to send; if left out, 30s, or 4m of a station
+    #[arg(short = 'w', long, value_name = "TIME", value_parser = parse_positive_duration)]
+    pub duration: Option<i64>,
     /// socket, af_packet or af_xdp
     #[arg(long, value_name = "ENGINE", default_value = "af_xdp", value_parser = named::<Engine>(ENGINES))]
     pub engine: Engine,
     /// Write the run to this file
     #[arg(short, long, value_name = "FILE", default_value = "results/demo.json")]
     pub out: PathBuf,
+    /// Run a station there instead, with its configuration, store and alerts in this folder: it
+    /// probes, watches the router, and tells of a fault that is made after a minute
+    #[arg(long, value_name = "FOLDER", conflicts_with = "out", value_hint = clap::ValueHint::DirPath)]
+    pub station: Option<PathBuf>,
 }
 
 const PROBE_HELP: &str = "\
@@ -406,6 +409,7 @@ const DEMO_HELP: &str = "\
 Example:
   sudo sonde demo
   sudo sonde demo --rate 50k --duration 10s --engine socket
+  sudo sonde demo --station results/station
 Needs root: it makes network namespaces and removes them when it ends.";
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 //! reflectors in namespaces of their own, thousands of destinations and several classes,
 //! at a load that the machine carries.
 
+mod station;
+
 use anyhow::{Context as _, Result};
 use sonde_lab::{Host, Lab, LinkOptions, Topology, Uplinks};
 use sonde_results::Counters;
@@ -30,12 +32,16 @@ pub fn run(args: &DemoArgs) -> Result<Exit, Failure> {
             .with_context(|| format!("cannot make {}", folder.display()))?;
     }
     let _claim = run_file::claim(Some(&args.out))?;
-    let demo = Demo::build(args)?;
+    let mut demo = Demo::build(args)?;
     let rate = match args.rate {
         Some(rate) => Some(rate),
         None => demo.find_rate(args, &context)?,
     };
     let Some(rate) = rate else { return Ok(Exit::Interrupted) };
+    if let Some(folder) = &args.station {
+        demo.end_reflectors();
+        return station::run(args, folder, &demo.network, rate, &context.stop);
+    }
     let streams = u64::from(args.destinations) * args.dscp.len() as u64;
     outln!(
         "probe == router == reflectors, {} uplinks: {} destinations x {} classes = {} streams, \
@@ -46,7 +52,8 @@ pub fn run(args: &DemoArgs) -> Result<Exit, Failure> {
         format_count(streams),
         format_count(rate),
     );
-    let (about, probe) = demo.probe(args, rate, (args.duration, SECOND), &context)?;
+    let (about, probe) =
+        demo.probe(args, rate, (args.duration.unwrap_or(DURATION), SECOND), &context)?;
     let output = ProbeOutputArgs { out: Some(args.out.clone()), ..ProbeOutputArgs::default() };
     let exit = follow(about, probe, &output, false, &context)?;
     outln!("run file: {}", args.out.display());
@@ -179,6 +186,12 @@ impl Demo {
 
 impl Drop for Demo {
     fn drop(&mut self) {
+        self.end_reflectors();
+    }
+}
+
+impl Demo {
+    fn end_reflectors(&mut self) {
         self.reflectors.iter().for_each(Reflecting::stop);
         // Their programs are attached to interfaces that go with the network.
         self.reflectors.drain(..).for_each(|reflector| drop(reflector.join()));
@@ -272,6 +285,8 @@ const LOADS: [u64; 10] =
 const MARGIN: u64 = 5;
 /// A shared host may stop for once.
 const TRIES: u32 = 2;
+/// How long is sent if nothing else is said, ns.
+const DURATION: i64 = 30 * SECOND;
 /// How long a trial sends, ns.
 const TRIAL: i64 = SECOND;
 /// More senders than this would leave the rest of the program no processor on many machines.

@@ -48,25 +48,46 @@ static RELOAD: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 
 /// Runs the units of a configuration until it is asked to end.
 pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
-    let loaded = LoadedConfig::read(&args.config).map_err(|errors| wrong(&args.config, &errors))?;
+    let loaded = load(&args.config)?;
+    let stop = signals::daemon_stop(|| RELOAD.store(true, Ordering::Relaxed))?;
+    run_loaded(&args.config, loaded, &stop, true)
+}
+
+/// Reads a configuration.
+///
+/// # Errors
+/// It cannot be run; all errors have been said.
+pub(crate) fn load(path: &Path) -> Result<LoadedConfig, Failure> {
+    LoadedConfig::read(path).map_err(|errors| wrong(path, &errors))
+}
+
+/// Runs a configuration that was read from `path`, until `stop` is asked for. `confined`: all rights
+/// that its units do not need are given up, for the rest of this process's life.
+pub(crate) fn run_loaded(
+    path: &Path,
+    loaded: LoadedConfig,
+    stop: &Stop,
+    confined: bool,
+) -> Result<Exit, Failure> {
     let config = &loaded.config;
     let units = config.plan.iter().count();
-    let stop = signals::daemon_stop(|| RELOAD.store(true, Ordering::Relaxed))?;
     let mut manager = ServiceManager::new();
     let hub = Hub::new(Report::records);
     let reports = hub.subscribe("log", REPORTS);
     let bound = BoundApi::bind(&config.api, &config.store.path)?;
     let address = bound.address();
     let uses = config.uses();
-    give_up(&uses, &config.writes())?;
-    let started = (Some(uses), signals::invocation());
-    let service = Service::start(&args.config, loaded, bound, hub, stop.clone(), started)?;
-    sonde_errln!(INFO, "{} runs until Ctrl-C, units: {units}", args.config.display());
+    if confined {
+        give_up(&uses, &config.writes())?;
+    }
+    let started = (confined.then_some(uses), signals::invocation());
+    let service = Service::start(path, loaded, bound, hub, stop.clone(), started)?;
+    sonde_errln!(INFO, "{} runs until Ctrl-C, units: {units}", path.display());
     if let Some(address) = address {
         sonde_errln!(INFO, "the API listens on {address}");
     }
     manager.ready(&format!("units: {units}"));
-    follow(&service, &reports, &mut manager, &stop, &args.config);
+    follow(&service, &reports, &mut manager, stop, path);
     manager.stopping(END);
     let StationEnded { stuck, store, judge } = service.join();
     while let Some(report) = reports.next_now() {

@@ -281,7 +281,8 @@ impl Merged {
 
     /// Refuses an objective that no probe can ever be judged by: mostly a name is misspelt.
     fn check_units_of_objectives(&mut self) {
-        let probes = self.units.iter().filter(|(_, (i, _))| matches!(i.instrument, Instrument::Probe(_)));
+        let probes =
+            self.units.iter().filter(|(_, (i, _))| matches!(i.instrument, Instrument::Probe(_)));
         let probes: Vec<&str> = probes.map(|(id, _)| id.as_str()).collect();
         for (name, (judged, at)) in &self.objectives {
             let pattern = judged.iter().find_map(|o| o.labels.0.get("unit").cloned());
