@@ -16,10 +16,9 @@ help: ## List these targets
 setup: ## Install the Debian packages that are missing; says which and why
 	@scripts/setup.sh
 
-run: setup ## Build, and show the main job on a three-host network in namespaces
+run: setup ## Build, and show a station at work on a network of namespaces
 	cargo build --release --locked --bin sonde
-	@mkdir -p results
-	$(AS_ROOT) $(RELEASE)/sonde demo --out results/demo.json
+	$(AS_ROOT) $(RELEASE)/sonde demo --station results/station
 
 test: setup ## All tests; those on real packets are skipped unless root runs them
 	@scripts/test.sh

@@ -29,6 +29,21 @@ pub(super) struct Load {
     pub interval: u64,
 }
 
+/// Namespaces of the network's hosts.
+struct Names {
+    probe: String,
+    router: String,
+    reflectors: Vec<String>,
+}
+
+impl Names {
+    fn of(network: &Uplinks) -> Names {
+        let name = |host: &Host| host.name().to_owned();
+        let reflectors = network.reflectors.iter().map(name).collect();
+        Names { probe: name(&network.probe), router: name(&network.router), reflectors }
+    }
+}
+
 /// Runs the station in `folder` until its time is over, or `stop`.
 pub(super) fn run(
     args: &DemoArgs,
@@ -55,7 +70,7 @@ pub(super) fn run(
         .canonicalize()
         .with_context(|| format!("cannot find {}; name another folder", folder.display()))?;
     let config = folder.join("sonde.toml");
-    std::fs::write(&config, configuration(&folder, network, &load))
+    std::fs::write(&config, configuration(&folder, &Names::of(network), &load))
         .with_context(|| format!("cannot write {}; free space there", config.display()))?;
     let traffic = Traffic::start(network, stop)?;
     let ends = args.duration.map_or(DURATION, |ns| Duration::from_nanos(ns.unsigned_abs()));
@@ -67,13 +82,13 @@ pub(super) fn run(
         folder.join(SOCKET).display(),
     );
     outln!(
-        "after {} s the router drops a fifth of the packets of class EF to 10.2.0.0/24 for {} s; \
+        "after {} s the router drops a fifth of the packets of class EF to 10.2.0.0/28 for {} s; \
          all ends after {} s, or with Ctrl-C",
-        BEFORE.as_secs(),
-        FAULT.as_secs(),
+        (ends / QUARTERS).as_secs(),
+        (ends / QUARTERS).as_secs(),
         ends.as_secs(),
     );
-    let fault = start_fault(network.router.clone(), stop.clone())?;
+    let fault = start_fault(network.router.clone(), ends / QUARTERS, stop.clone())?;
     let timer = end_after(ends, stop.clone())?;
     let loaded = station::load(&config)?;
     let ended = station::run_loaded(&config, loaded, stop, false);
@@ -88,10 +103,10 @@ pub(super) fn run(
 }
 
 /// The station's file. It is written for people, too: its comments say what each part is.
-fn configuration(folder: &Path, network: &Uplinks, load: &Load) -> String {
+fn configuration(folder: &Path, names: &Names, load: &Load) -> String {
     let folder = folder.display();
-    let (probe, router) = (network.probe.name(), network.router.name());
-    let uplinks = network.reflectors.len();
+    let Names { probe, router, reflectors } = names;
+    let uplinks = reflectors.len();
     let quoted = |texts: &[String]| {
         texts.iter().map(|text| format!("\"{text}\"")).collect::<Vec<_>>().join(", ")
     };
@@ -128,6 +143,7 @@ sources = [{near}]
 
 [flow.router]                       # and its flows
 sources = [{near}]
+metering = {{ active = \"10s\", idle = \"5s\" }}
 "
     );
     for n in 0..uplinks {
@@ -140,15 +156,15 @@ sources = [{near}]
         "\n[netns]                             # in which namespaces they work\n\
          \"probe.streams\" = \"{probe}\"\n\"rtt.router\" = \"{router}\"\n\"flow.router\" = \"{router}\"\n"
     );
-    for (n, reflector) in network.reflectors.iter().enumerate() {
-        text += &format!("\"reflect.far{n}\" = \"{}\"\n", reflector.name());
+    for (n, reflector) in reflectors.iter().enumerate() {
+        text += &format!("\"reflect.far{n}\" = \"{reflector}\"\n");
     }
     text += &format!(
         "
 [objective.loss]                    # of all classes: 2 of 3 windows that miss it are a breach
 metric = \"loss_ratio\"
 limit = \"1%\"
-window = \"10s\"
+window = \"5s\"
 breach = {{ n = 2, m = 3 }}
 recovery = {{ n = 2, m = 3 }}
 least_samples = 20
@@ -162,9 +178,14 @@ window = \"1m\"
 
 [alert]
 folder = \"{folder}/alerts\"
-to = [\"file\"]
+to = []                             # what no route takes, as that a window had too few samples
 group_by = [\"class\"]
 wait = \"2s\"
+interval = \"10s\"
+
+[[alert.route]]
+severity = \"warning\"
+to = [\"file\"]
 
 [alert.receiver.file.exec]          # a line of JSON for each notification
 command = [\"/usr/bin/tee\", \"-a\", \"{folder}/{ALERTS}\"]
@@ -180,7 +201,7 @@ impl Traffic {
     fn start(network: &Uplinks, stop: &Stop) -> Result<Traffic, Failure> {
         let mut threads = Vec::new();
         for n in 0..network.reflectors.len() as u8 {
-            let server = SocketAddrV4::new(Ipv4Addr::new(10, 3, n, 1), PORT);
+            let server = server(n);
             let listener = network.reflectors[usize::from(n)]
                 .inside(|| TcpListener::bind(server))
                 .map_err(anyhow::Error::from)?
@@ -198,7 +219,7 @@ impl Traffic {
                         return;
                     }
                     // The router may be slow: that is what is to be seen.
-                    let _ = ask(SocketAddrV4::new(Ipv4Addr::new(10, 3, turn, 1), PORT));
+                    let _ = ask(server(turn));
                     std::thread::sleep(BETWEEN);
                 }
             };
@@ -215,6 +236,11 @@ impl Traffic {
             join_logged(thread);
         }
     }
+}
+
+/// The server behind an uplink: the first of the destinations there.
+fn server(uplink: u8) -> SocketAddrV4 {
+    SocketAddrV4::new(Ipv4Addr::new(10, 2, uplink * 64, 1), PORT)
 }
 
 /// Answers each connection, one after the other.
@@ -249,18 +275,18 @@ fn ask(server: SocketAddrV4) -> io::Result<()> {
     Ok(())
 }
 
-/// After a while the router drops some packets, for a while.
-fn start_fault(router: Host, stop: Stop) -> Result<JoinHandle<()>, Failure> {
+/// After a time the router drops some packets, for as long.
+fn start_fault(router: Host, after: Duration, stop: Stop) -> Result<JoinHandle<()>, Failure> {
     let work = move || {
-        if !wait(BEFORE, &stop) {
+        if !wait(after, &stop) {
             return;
         }
         let began = router.run(&["nft", RULES]);
         match began {
-            Ok(_) => errln!(INFO, "the router now drops a fifth of EF to 10.2.0.0/24"),
+            Ok(_) => errln!(INFO, "the router now drops a fifth of EF to 10.2.0.0/28"),
             Err(error) => return errln!(WARN, "no fault can be made: {error}"),
         }
-        wait(FAULT, &stop);
+        wait(after, &stop);
         if let Err(error) = router.run(&["nft", "delete table ip demo"]) {
             return errln!(WARN, "the fault cannot be mended: {error}");
         }
@@ -304,13 +330,50 @@ const MOST: u64 = 10_000;
 const DESTINATIONS: u32 = 400;
 /// How long all lasts if nothing else is said: until the alert has ended.
 const DURATION: Duration = Duration::from_secs(240);
-/// Until the fault, and how long it lasts.
-const BEFORE: Duration = Duration::from_secs(60);
-const FAULT: Duration = Duration::from_secs(45);
+/// Before the fault, during it, and twice after it.
+const QUARTERS: u32 = 4;
 const RULES: &str = "add table ip demo; add chain ip demo forward { type filter hook forward priority 0; }; \
-    add rule ip demo forward ip dscp ef ip daddr 10.2.0.0/24 numgen random mod 5 == 0 counter drop";
+    add rule ip demo forward ip dscp ef ip daddr 10.2.0.0/28 numgen random mod 5 == 0 counter drop";
 const PORT: u16 = 8_080;
 const EXCHANGES: u32 = 5;
 const BETWEEN: Duration = Duration::from_millis(100);
 const IDLE: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use sonde_run::toml_file::TomlText;
+    use sonde_station::config::{Config, ReadFile};
+
+    use super::*;
+
+    #[test]
+    fn the_configuration_can_be_run() {
+        let names = Names {
+            probe: "p".into(),
+            router: "r".into(),
+            reflectors: vec!["a".into(), "b".into()],
+        };
+        let load = Load {
+            targets: vec!["10.2.0.1-10.2.0.9".into(), "10.2.64.1-10.2.64.9".into()],
+            dscp: vec![0, 46],
+            interval: 200_000_000,
+        };
+        let text = configuration(Path::new("/tmp/x"), &names, &load);
+        let text = TomlText { file: "sonde.toml".into(), text };
+        let config = Config::of(&[ReadFile::parse(text).unwrap()]).unwrap();
+        let units: Vec<(&str, Option<&str>)> =
+            config.plan.iter().map(|(id, unit)| (id.as_str(), unit.netns.as_deref())).collect();
+        assert_eq!(
+            units,
+            [
+                ("flow.router", Some("r")),
+                ("probe.streams", Some("p")),
+                ("reflect.far0", Some("a")),
+                ("reflect.far1", Some("b")),
+                ("rtt.router", Some("r")),
+            ]
+        );
+        assert_eq!(config.judge.objectives.len(), 2);
+    }
+}

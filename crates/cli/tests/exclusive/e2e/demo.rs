@@ -76,6 +76,66 @@ fn an_interrupted_demonstration_cleans_up() {
     }
 }
 
+/// The station keeps what all five units measure, and tells of the fault, of nothing else, and of
+/// its end.
+#[test]
+fn a_station_on_the_demonstration_tells_of_the_fault() {
+    if sonde_lab::skip("a_station_on_the_demonstration_tells_of_the_fault") {
+        return;
+    }
+    let _turn = turn::alone();
+    let folder = Folder(std::env::temp_dir().join(format!("sonde-demo-{}", std::process::id())));
+    let mut command = Command::new(SONDE);
+    command.args(["demo", "--destinations", "20", "--rate", "4k", "--duration", "64s"]);
+    command.arg("--station").arg(&folder.0);
+    let demo = Process::start(command);
+    let id = demo.id();
+    let ended = demo.end();
+    assert_eq!(ended.code, 0, "{}{}", ended.out, ended.err);
+    assert_eq!(namespaces(id), 0, "{}", ended.err);
+
+    let alerts = std::fs::read_to_string(folder.0.join("alerts.jsonl")).unwrap_or_default();
+    let told: Vec<serde_json::Value> =
+        alerts.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let all: Vec<&serde_json::Value> =
+        told.iter().flat_map(|one| one["alerts"].as_array().unwrap()).collect();
+    let of = |status: &str| all.iter().filter(|a| a["status"] == status).count();
+    assert!(of("firing") > 0 && of("resolved") > 0, "{alerts}{}", ended.err);
+    for alert in all.iter().filter(|a| a["labels"]["objective"] == "loss") {
+        assert_eq!(alert["labels"]["alertname"], "ObjectiveBreached", "{alert}");
+        let labels = &alert["labels"];
+        assert_eq!(labels["class"], "EF", "{alert}");
+        let address = labels["target"].as_str().unwrap().split(' ').nth(1).unwrap();
+        let last: u8 = address.strip_prefix("10.2.0.").expect(address).parse().unwrap();
+        assert!(last < 16, "{alert}");
+    }
+
+    let store = folder.0.join("store");
+    let rows = |table: &str| {
+        let mut command = Command::new(SONDE);
+        command.args(["export", table, "--last", "1h", "--format", "jsonl", "--store"]);
+        let ended = Process::start({
+            command.arg(&store);
+            command
+        })
+        .end();
+        assert_eq!(ended.code, 0, "{table}: {}", ended.err);
+        ended.out.lines().count()
+    };
+    for table in ["iv", "flow", "rtt"] {
+        assert!(rows(table) > 0, "nothing in {table}");
+    }
+}
+
+/// Removed when dropped.
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
 /// Where a run is saved; removed when dropped.
 struct RunFile(PathBuf);
 
