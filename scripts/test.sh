@@ -14,6 +14,15 @@ failed=
 { cargo test --workspace --locked --no-fail-fast || echo "cargo-test failed"; } 2>&1 | tee "$said"
 ! tail -n 1 "$said" | grep -qx 'cargo-test failed' || failed="$failed cargo-test"
 scripts/interop.sh || failed="$failed interop"
+# The package in a clean Debian, of the program that the tests have built.
+if [ "$(id -u)" -ne 0 ] || [ "${SONDE_INTEROP:-}" = skip ]; then
+    echo "package: not tried: it needs root and Debian's archive" | tee -a "$SONDE_SKIPPED"
+else
+    target=${CARGO_TARGET_DIR:-target}
+    rm -rf "$target/package/test"
+    scripts/package.sh "$target/debug/sonde" "$target/package/test" &&
+        scripts/package-test.sh "$target"/package/test/sonde_*.deb || failed="$failed package"
+fi
 
 sort -u "$SONDE_SKIPPED"
 echo "test: $(sort -u "$SONDE_SKIPPED" | wc -l) skipped"

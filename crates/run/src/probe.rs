@@ -8,7 +8,7 @@ mod control;
 mod csv;
 mod event;
 mod jsonl;
-mod names;
+pub mod names;
 mod outbox;
 mod session;
 pub mod settings;

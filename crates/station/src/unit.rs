@@ -51,7 +51,13 @@ impl Instrument {
     /// The first that cannot, with its key within the unit.
     pub fn check(&self) -> Result<(), SettingsError> {
         match self {
-            Instrument::Probe(settings) => settings.check(),
+            Instrument::Probe(settings) => {
+                settings.check()?;
+                settings.targets.iter().try_for_each(|target| {
+                    let form = probe::names::check_form(&target.host);
+                    form.map_err(|wrong| wrong.within(&target.host).at(target.at.as_ref()))
+                })
+            }
             Instrument::Reflect(settings) => settings.check(),
             Instrument::Rtt(settings) => {
                 settings.check()?;

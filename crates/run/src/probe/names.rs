@@ -21,10 +21,7 @@ use crate::error::{RunError, SettingsError};
 pub fn resolve(host: &str, family: Family) -> Result<Vec<IpAddr>, RunError> {
     let found: Vec<IpAddr> = match (address(host), with_port(host)) {
         (Some(address), _) => vec![address],
-        (None, Some((name, port))) => {
-            let why = format!("is no name; give the port apart: {name} `stream.port = {port}`");
-            return Err(SettingsError::of("target.host", why).into());
-        }
+        (None, Some(_)) => return Err(check_form(host).err().unwrap_or_default().into()),
         (None, None) => (bare(host), 0)
             .to_socket_addrs()
             .context("cannot be resolved; check the name, or give its address")?
@@ -46,6 +43,20 @@ pub fn resolve(host: &str, family: Family) -> Result<Vec<IpAddr>, RunError> {
         });
     }
     Ok(fitting)
+}
+
+/// Whether `host` can be an address or a name, before anybody is asked.
+///
+/// # Errors
+/// It has a port. The text does not name `host`.
+pub fn check_form(host: &str) -> Result<(), SettingsError> {
+    match (address(host), with_port(host)) {
+        (None, Some((name, port))) => {
+            let why = format!("is no name; give the port apart: {name} `stream.port = {port}`");
+            Err(SettingsError::of("target.host", why))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// "10.0.0.1:862" and "[2001:db8::1]:862" in two parts.

@@ -67,6 +67,12 @@ fn units_work_in_namespaces_and_exclude_each_other_there_only() {
 fn what_is_wrong_is_named_with_file_line_and_key() {
     for (text, message, key) in [
         (
+            "[probe.p]\n[[probe.p.target]]\nhost = '192.0.2.1:862'",
+            "s.toml line 2: 192.0.2.1:862: is no name; give the port apart: 192.0.2.1 \
+             `stream.port = 862`",
+            "probe.p.target.host",
+        ),
+        (
             "[netns]\n'rtt.router' = 'a'",
             "s.toml line 2: netns: there is no unit [rtt.router]; write it, or drop this",
             "netns.rtt.router",
