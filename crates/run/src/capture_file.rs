@@ -10,7 +10,7 @@ use sonde_wire::flow::{LinkType, WlanKind};
 
 pub use self::input::{
     BatchLimits, CaptureFiles, CapturePiece, First, LOOK_AROUND, NextPiece, Octets, describe, fill,
-    octets,
+    octets, unreadable,
 };
 
 /// What of a file was not read, by kind.

@@ -217,7 +217,7 @@ impl Source {
             return Ok(Source::Stdin(file.into()));
         }
         // Opening a pipe would wait for its writer.
-        let about = path.metadata().with_context(|| format!("cannot read {}", path.display()))?;
+        let about = path.metadata().with_context(|| unreadable(path))?;
         if about.is_dir() {
             return Err(anyhow!("{} is a folder; name the captures in it", path.display()));
         }
@@ -237,7 +237,7 @@ impl Source {
             Source::Path(path) => path,
         };
         let name = path.display().to_string();
-        let what = || format!("cannot read {name}");
+        let what = || unreadable(&path);
         let is_regular = path.metadata().with_context(what)?.is_file();
         if is_regular {
             let file = open(&path)?;
@@ -270,7 +270,12 @@ impl Read for OnceRead {
 }
 
 fn open(path: &Path) -> Result<File> {
-    File::open(path).with_context(|| format!("cannot read {}", path.display()))
+    File::open(path).with_context(|| unreadable(path))
+}
+
+/// What to say of a file that fails, before the cause.
+pub fn unreadable(path: &Path) -> String {
+    format!("cannot read {}; name a whole file that this user may read", path.display())
 }
 
 /// A capture that cannot be mapped.
@@ -409,8 +414,7 @@ pub fn octets(path: &Path) -> Result<Octets> {
         Source::Stdin(file) => file,
         Source::Path(path) => open(&path)?,
     };
-    let (_, octets) =
-        decompressed(file).with_context(|| format!("cannot read {}", path.display()))?;
+    let (_, octets) = decompressed(file).with_context(|| unreadable(path))?;
     Ok(octets)
 }
 

@@ -30,7 +30,7 @@ use self::observed::ObservedFlow;
 pub use self::report::Report;
 pub use self::settings::Settings;
 use self::table::{CompareOptions, ComparisonTable};
-use crate::error::{RunError, SettingsError};
+use crate::error::RunError;
 use crate::running::{Context, Ended, Latest, Running, Stop, records};
 
 /// A comparison at work. Its one record is what it comes to.
@@ -53,7 +53,7 @@ pub struct Status {
 /// Nothing to compare; a truth that cannot be read; an address that cannot be listened on.
 pub fn start(settings: Settings, context: &Context) -> Result<Verifying, RunError> {
     settings.check()?;
-    let truth = TruthReader::open(&settings.truth, settings.truth_start).map_err(blamed)?;
+    let truth = TruthReader::open(&settings.truth, settings.truth_start)?;
     let bound = settings.listen.as_ref().map(Bound::to).transpose()?;
     let (sender, receiver) = records(1);
     let status = Latest::new(Status::default());
@@ -69,19 +69,11 @@ pub fn start(settings: Settings, context: &Context) -> Result<Verifying, RunErro
                 report.into_iter().for_each(|report| sender.push(report));
                 None
             }
-            Err(error) => Some(blamed(error)),
+            Err(error) => Some(error),
         };
         Ended { counters, failure, ..Ended::default() }
     };
     Running::start("sonde-verify", (receiver, status, ()), stop, work)
-}
-
-/// A wrong line of a file fails on every host.
-fn blamed(error: anyhow::Error) -> RunError {
-    match error.downcast::<SettingsError>() {
-        Ok(wrong) => RunError::Settings(wrong),
-        Err(error) => RunError::Host(error),
-    }
 }
 
 /// Reads everything: what differs, unless it was given up.
@@ -91,7 +83,7 @@ fn compare(
     bound: Option<Bound>,
     status: &Latest<Status>,
     stop: &Stop,
-) -> anyhow::Result<Option<Report>> {
+) -> Result<Option<Report>, RunError> {
     let mut table = ComparisonTable::new(limits(settings));
     let mut flows = 0u64;
     while let Some(flow) = truth.next()? {

@@ -6,12 +6,12 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::str::FromStr;
 
-use anyhow::{Result, anyhow};
+use anyhow::anyhow;
 use csv::ByteRecord;
 use sonde_wire::protocol;
 
-use crate::capture_file::{Octets, octets};
-use crate::error::{FileLine, SettingsError};
+use crate::capture_file::{Octets, octets, unreadable};
+use crate::error::{FileLine, RunError, SettingsError};
 use crate::running::Stop;
 
 use super::observed::{ComparedFields, End, Half, ObservedFlow, name_hash};
@@ -25,7 +25,7 @@ pub(super) struct TruthReader {
 
 impl TruthReader {
     /// `start_ms` is added to all times.
-    pub fn open(path: &Path, start_ms: i64) -> Result<TruthReader> {
+    pub fn open(path: &Path, start_ms: i64) -> Result<TruthReader, RunError> {
         let lines = Lines::of(octets(path)?, &path.display().to_string())?;
         if lines.columns.is_nfdump {
             let why = "the truth has FlowTest's columns, START_TIME and so on; this is of nfdump";
@@ -35,7 +35,10 @@ impl TruthReader {
     }
 
     /// The next flow; `None` at the end of the file.
-    pub fn next(&mut self) -> Result<Option<ObservedFlow>> {
+    ///
+    /// # Errors
+    /// `Settings`: a line that is no flow. `Host`: the file cannot be read further.
+    pub fn next(&mut self) -> Result<Option<ObservedFlow>, RunError> {
         let Some(mut flow) = self.lines.next()? else { return Ok(None) };
         let moved = |at: i64| at.saturating_add(self.start_ns);
         for span in [&mut flow.forward.span, &mut flow.reverse.span, &mut flow.span] {
@@ -51,7 +54,7 @@ pub(super) fn read(
     name: &str,
     take: &mut dyn FnMut(&ObservedFlow),
     stop: &Stop,
-) -> Result<()> {
+) -> Result<(), RunError> {
     let mut lines = Lines::of(octets, name)?;
     while !stop.is_urgent()
         && let Some(flow) = lines.next()?
@@ -189,14 +192,14 @@ impl Columns {
 }
 
 impl Lines {
-    fn of(octets: Octets, name: &str) -> Result<Lines> {
+    fn of(octets: Octets, name: &str) -> Result<Lines, RunError> {
         let mut reader = csv::ReaderBuilder::new()
             .flexible(true)
             .comment(Some(b'#'))
             .buffer_capacity(1 << 20)
             .from_reader(BoundedLines { octets, in_line: 0 });
         let path = name.to_owned();
-        let header = reader.byte_headers().map_err(|e| unreadable(&path, 1, e))?;
+        let header = reader.byte_headers().map_err(|e| unread(&path, 1, e))?;
         let columns = Columns::find(header).ok_or_else(|| {
             let why = "not the columns of flows; FlowTest's (START_TIME,END_TIME,PROTOCOL,\
                        SRC_IP,DST_IP,SRC_PORT,DST_PORT,PACKETS,BYTES) or nfdump's must be there";
@@ -205,13 +208,13 @@ impl Lines {
         Ok(Lines { reader, columns, record: ByteRecord::new(), path })
     }
 
-    fn next(&mut self) -> Result<Option<ObservedFlow>> {
+    fn next(&mut self) -> Result<Option<ObservedFlow>, RunError> {
         match self.reader.read_byte_record(&mut self.record) {
             Ok(true) => {}
             Ok(false) => return Ok(None),
             Err(error) => {
                 let line = self.reader.position().line();
-                return Err(unreadable(&self.path, line, error));
+                return Err(unread(&self.path, line, error));
             }
         }
         // Behind its flows nfdump writes sums.
@@ -237,12 +240,12 @@ fn wrong(file: &str, line: u64, why: &str) -> SettingsError {
 }
 
 /// Reading failed at a line: it is wrong itself, or the file cannot be read.
-fn unreadable(file: &str, line: u64, error: csv::Error) -> anyhow::Error {
+fn unread(file: &str, line: u64, error: csv::Error) -> RunError {
     match error.kind() {
         csv::ErrorKind::Io(why) if why.kind() == io::ErrorKind::InvalidData => {
             wrong(file, line, &why.to_string()).into()
         }
-        _ => anyhow!(error).context(format!("cannot read {file}")),
+        _ => RunError::Host(anyhow!(error).context(unreadable(Path::new(file)))),
     }
 }
 
@@ -414,8 +417,11 @@ mod tests {
                     lines.next()?.expect("a wrong line comes first");
                 }
             });
-            let Err(error): Result<()> = error else { unreachable!() };
-            error.downcast().unwrap()
+            let error: Result<(), RunError> = error;
+            match error {
+                Err(RunError::Settings(wrong)) => wrong,
+                other => panic!("{other:?}"),
+            }
         };
         let third = wrong_line(format!("{header}{good}{}", good.replace("192.0.2.1", "nowhere")));
         assert_eq!((third.file.as_deref(), third.line), (Some("t.csv"), Some(3)));
@@ -423,6 +429,18 @@ mod tests {
         assert_eq!(wrong_line("A,B\n1,2\n".into()).line, Some(1));
         let endless = format!("{header}{good}{}", "x".repeat(LONGEST_LINE + (2 << 20)));
         assert_eq!(wrong_line(endless).line, Some(3));
+    }
+
+    /// Exit code 3: another host may have it.
+    #[test]
+    fn a_truth_that_is_not_there_is_the_hosts() {
+        match TruthReader::open(Path::new("/nonexistent/truth.csv"), 0).err().unwrap() {
+            RunError::Host(error) => {
+                let text = format!("{error:#}");
+                assert!(text.starts_with("cannot read /nonexistent/truth.csv; name a"), "{text}");
+            }
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]

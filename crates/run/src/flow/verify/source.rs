@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::{BufReader, Cursor, Read};
 use std::path::Path;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, anyhow};
 use sonde_wire::capture::Record;
 use sonde_wire::flow::{LinkType, parse_cut};
 use sonde_wire::ipfix;
@@ -13,7 +13,10 @@ use sonde_wire::ipv4::PROTOCOL_UDP;
 use super::csv;
 use super::messages::Exporters;
 use super::observed::ObservedFlow;
-use crate::capture_file::{self, CaptureFiles, LOOK_AROUND, NextPiece, describe, octets};
+use crate::capture_file::{
+    self, CaptureFiles, LOOK_AROUND, NextPiece, describe, octets, unreadable,
+};
+use crate::error::RunError;
 use crate::running::Stop;
 
 /// Reads a file of whatever kind, as session `session` << 16 and up, until an urgent end is asked
@@ -24,9 +27,9 @@ pub(super) fn read(
     exporters: &mut Exporters,
     take: &mut dyn FnMut(&ObservedFlow),
     stop: &Stop,
-) -> Result<()> {
+) -> Result<(), RunError> {
     let name = path.display().to_string();
-    let what = || format!("cannot read {name}");
+    let what = || unreadable(path);
     let mut file = octets(path)?;
     let mut magic = [0; 4];
     let got = fill(&mut file, &mut magic).with_context(what)?;
@@ -36,7 +39,7 @@ pub(super) fn read(
         [0x0A, 0x0D, 0x0D, 0x0A]
         | [0xA1, 0xB2, 0xC3 | 0x3C, 0xD4 | 0x4D]
         | [0xD4 | 0x4D, 0xC3 | 0x3C, 0xB2, 0xA1] => {
-            capture(CaptureFiles::of(&name, file)?, session << 16, exporters, take, stop)
+            Ok(capture(CaptureFiles::of(&name, file)?, session << 16, exporters, take, stop)?)
         }
         [0, 10, ..] => {
             let mut file = BufReader::with_capacity(1 << 20, file);
@@ -46,10 +49,10 @@ pub(super) fn read(
             Ok(())
         }
         [first, ..] if first.is_ascii_alphabetic() => csv::read(Box::new(file), &name, take, stop),
-        _ => Err(anyhow!(
+        _ => Err(RunError::Host(anyhow!(
             "{name} is no IPFIX file, no capture and no CSV of flows; give what an \
                          exporter wrote or sent"
-        )),
+        ))),
     }
 }
 
@@ -95,7 +98,7 @@ fn capture(
     exporters: &mut Exporters,
     take: &mut dyn FnMut(&ObservedFlow),
     stop: &Stop,
-) -> Result<()> {
+) -> anyhow::Result<()> {
     let mut sessions = HashMap::new();
     loop {
         let piece = match input.next(LOOK_AROUND)? {
