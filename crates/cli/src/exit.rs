@@ -114,12 +114,13 @@ Exit codes:
        something is worse (compare)
   2    wrong usage or configuration: an unknown option, a value out of its range, two options
        that exclude each other, an option without effect, two outputs on one file, a wrong line
-       of a file
+       of a file, a file of settings that cannot be used
   3    this host cannot run it, or not to its end: no privilege, no such interface or processor,
        an engine that cannot be opened or fails, an interface that vanishes under gen flows, an
        output that cannot be opened or that another process writes, a name that does not resolve
        or a host without a way where there is no other target (probe), a run that cannot be read
-       (report, compare), no station that answers (status, events)
+       (report, compare), a capture that cannot be read (flow, rtt), no station that answers
+       (status, events)
   4    measured, but not all of it was saved: a full disk, a collector that took nothing
   5    measured, but the evidence does not decide (bench, compare): too few repetitions, a
        threshold without a value

@@ -8,10 +8,12 @@ use serde::Serialize;
 /// Why an instrument does not start, or ended before its time. The message names the next step.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// A setting is wrong, or two do not go together: the same settings fail on every host.
+    /// A setting is wrong, or two do not go together: the same settings fail on every host. So
+    /// does a file of settings that they name and that cannot be read, or is not what it should
+    /// be: targets, a plan, prefixes, certificates, keys, tokens.
     #[error("{0}")]
     Settings(SettingsError),
-    /// This host does not let it: a privilege, an interface, an engine, a file.
+    /// This host does not let it: a privilege, an interface, an engine, a file of data.
     #[error("{0:#}")]
     Host(anyhow::Error),
     /// It ran, but what it was to write could not be written.
@@ -96,6 +98,13 @@ impl SettingsError {
     /// The setting `key`, in a message with its own wording.
     pub fn of(key: &str, message: impl Into<String>) -> SettingsError {
         SettingsError { key: Some(key.into()), ..SettingsError::from(message.into()) }
+    }
+
+    /// The same where the setting `key` names what is wrong, such as a file. It becomes the head of
+    /// the text.
+    pub fn because_of(self, key: &str) -> SettingsError {
+        let message = format!("{key}: {}", self.message);
+        SettingsError { key: Some(key.into()), message, ..self }
     }
 
     /// The same with the line where the setting stands, if it came from a file.
@@ -185,6 +194,16 @@ mod tests {
         assert_eq!(of_target.key.as_deref(), Some("target.stream.ttl"));
         let own = SettingsError::of("size", "too long").inside("stream").within("192.0.2.1");
         assert_eq!(own, SettingsError::of("stream.size", "192.0.2.1: too long"));
+        let of_file = SettingsError {
+            file: Some("ca.pem".into()),
+            ..SettingsError::from("no PEM".to_owned())
+        };
+        let named = of_file.because_of("tls_ca").inside("export");
+        assert_eq!(
+            (named.key.as_deref(), named.file.as_deref()),
+            (Some("export.tls_ca"), Some("ca.pem"))
+        );
+        assert_eq!(named.message, "export.tls_ca: no PEM");
     }
 
     #[test]

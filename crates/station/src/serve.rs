@@ -103,16 +103,24 @@ impl ApiSettings {
         }
     }
 
-    fn tls(&self) -> anyhow::Result<Option<Arc<ServerConfig>>> {
+    fn tls(&self) -> Result<Option<Arc<ServerConfig>>, SettingsError> {
         let (Some(certificate), Some(key)) = (&self.certificate, &self.key) else {
             return Ok(None);
         };
+        let of = |key: &'static str| move |e: SettingsError| e.because_of(key);
+        let chain = pem::certificates(certificate).map_err(of("certificate"))?;
+        let private = pem::private_key(key).map_err(of("key"))?;
         let config = ServerConfig::builder_with_provider(pem::provider())
-            .with_safe_default_protocol_versions()?
+            .with_safe_default_protocol_versions()
+            .context("TLS cannot be used")?
             .with_no_client_auth()
-            .with_single_cert(pem::certificates(certificate)?, pem::private_key(key)?);
-        let why = || format!("{} is not the key of {}", key.display(), certificate.display());
-        Ok(Some(Arc::new(config.with_context(why)?)))
+            .with_single_cert(chain, private);
+        let config = config.map_err(|e| {
+            let (key, certificate) = (key.display(), certificate.display());
+            let why = format!("{key} is not the key of {certificate}; name that which is: {e}");
+            SettingsError::new("key", why)
+        })?;
+        Ok(Some(Arc::new(config)))
     }
 }
 
@@ -183,10 +191,12 @@ impl BoundApi {
         }
         if let Some(listen) = settings.listen {
             if let Some(path) = &settings.tokens {
-                bound.tokens = Arc::new(TokenStore::read(path).map_err(anyhow::Error::from)?);
+                let tokens = TokenStore::read(path)
+                    .map_err(|e| SettingsError::new("tokens", e).inside("api"))?;
+                bound.tokens = Arc::new(tokens);
             }
             let access = ApiAccess {
-                tls: settings.tls()?,
+                tls: settings.tls().map_err(|e| e.inside("api"))?,
                 tokens: bound.tokens.clone(),
                 anonymous: settings.anonymous,
                 names: settings.names.clone(),
@@ -283,6 +293,31 @@ mod tests {
         assert_eq!(refused(&ApiSettings { exposed: true, ..bare }), None);
         assert!(refused(&ApiSettings { key: None, ..tls.clone() }).unwrap().starts_with("key"));
         assert!(refused(&ApiSettings { listen: None, ..tls }).unwrap().contains("no effect"));
+    }
+
+    /// Exit code 2: see docs/exit-codes.md.
+    #[test]
+    fn files_that_cannot_be_used_are_wrong_settings() {
+        let absent = Some(PathBuf::from("/nonexistent/file"));
+        let of = |tokens: bool| ApiSettings {
+            socket: Some(PathBuf::new()),
+            listen: Some("127.0.0.1:0".parse().unwrap()),
+            tokens: absent.clone().filter(|_| tokens),
+            certificate: absent.clone(),
+            key: absent.clone(),
+            anonymous: (!tokens).then_some(AccessRole::Read),
+            ..ApiSettings::default()
+        };
+        for (tokens, key) in [(true, "api.tokens"), (false, "api.certificate")] {
+            match BoundApi::bind(&of(tokens), Path::new("/nonexistent/store")) {
+                Err(RunError::Settings(wrong)) => {
+                    assert_eq!(wrong.key.as_deref(), Some(key));
+                    assert!(wrong.message.contains("/nonexistent/file"), "{wrong}");
+                }
+                Err(other) => panic!("{other:?}"),
+                Ok(_) => panic!("it was bound"),
+            }
+        }
     }
 
     #[test]

@@ -4,12 +4,12 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, anyhow};
 use rustls::client::verify_server_cert_signed_by_trust_anchor;
 use rustls::pki_types::UnixTime;
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{CertificateError, ClientConfig, ServerConfig};
-use sonde_run::error::RunError;
+use sonde_run::error::SettingsError;
 use sonde_run::pem::{authority, certificates, private_key, provider};
 
 /// What a certificate is for.
@@ -26,13 +26,10 @@ pub enum Role {
 ///
 /// # Errors
 /// Files that cannot be read or do not belong together.
-pub fn server(cert: &Path, key: &Path, ca: Option<&Path>) -> Result<ServerConfig, RunError> {
-    server_config(cert, key, ca).map_err(RunError::settings)
-}
-
-fn server_config(cert: &Path, key: &Path, ca: Option<&Path>) -> Result<ServerConfig> {
-    let builder =
-        ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
+pub fn server(cert: &Path, key: &Path, ca: Option<&Path>) -> Result<ServerConfig, SettingsError> {
+    let builder = ServerConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .context(UNUSABLE)?;
     let builder = match ca {
         Some(ca) => {
             let verifier =
@@ -45,49 +42,41 @@ fn server_config(cert: &Path, key: &Path, ca: Option<&Path>) -> Result<ServerCon
         }
         None => builder.with_no_client_auth(),
     };
-    builder.with_single_cert(certificates(cert)?, private_key(key)?).with_context(|| {
-        format!(
-            "{} and {} do not belong together; 'sonde agent cert' makes both",
-            cert.display(),
-            key.display()
-        )
-    })
+    let config = builder.with_single_cert(certificates(cert)?, private_key(key)?);
+    Ok(config.with_context(|| strangers(cert, key))?)
 }
 
 /// A client with this certificate, for servers of the authority `ca`.
 ///
 /// # Errors
 /// As [`server`].
-pub fn client(cert: &Path, key: &Path, ca: &Path) -> Result<ClientConfig, RunError> {
-    client_config(cert, key, ca).map_err(RunError::settings)
+pub fn client(cert: &Path, key: &Path, ca: &Path) -> Result<ClientConfig, SettingsError> {
+    let config = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .context(UNUSABLE)?
+        .with_root_certificates(authority(ca)?)
+        .with_client_auth_cert(certificates(cert)?, private_key(key)?);
+    Ok(config.with_context(|| strangers(cert, key))?)
 }
 
-fn client_config(cert: &Path, key: &Path, ca: &Path) -> Result<ClientConfig> {
-    ClientConfig::builder_with_provider(provider())
-        .with_safe_default_protocol_versions()?
-        .with_root_certificates(authority(ca)?)
-        .with_client_auth_cert(certificates(cert)?, private_key(key)?)
-        .with_context(|| {
-            format!(
-                "{} and {} do not belong together; 'sonde agent cert' makes both",
-                cert.display(),
-                key.display()
-            )
-        })
+fn strangers(cert: &Path, key: &Path) -> String {
+    format!(
+        "{} and {} do not belong together; 'sonde agent cert' makes both",
+        cert.display(),
+        key.display()
+    )
 }
+
+const UNUSABLE: &str = "TLS cannot be used";
 
 /// Whether a certificate of the authority `ca` is good for a role at a time.
 ///
 /// # Errors
 /// It is another role's, or out of date, or another authority's: with the next step.
-pub fn fit(cert: &Path, ca: &Path, role: Role, at: SystemTime) -> Result<(), RunError> {
-    is_good(cert, ca, role, at).map_err(RunError::settings)
-}
-
-fn is_good(cert: &Path, ca: &Path, role: Role, at: SystemTime) -> Result<()> {
+pub fn fit(cert: &Path, ca: &Path, role: Role, at: SystemTime) -> Result<(), SettingsError> {
     let chain = certificates(cert)?;
     let Some((own, between)) = chain.split_first() else {
-        bail!("{} holds no certificate", cert.display())
+        return Err(format!("{} holds no certificate", cert.display()).into());
     };
     let roots = authority(ca)?;
     let now = UnixTime::since_unix_epoch(at.duration_since(UNIX_EPOCH).unwrap_or_default());
@@ -125,7 +114,8 @@ fn is_good(cert: &Path, ca: &Path, role: Role, at: SystemTime) -> Result<()> {
             anyhow!("{cert} begins later than now: set this host's clock")
         }
         other => anyhow!("{cert} is none of {}: {other}", ca.display()),
-    })
+    })?;
+    Ok(())
 }
 
 /// Says so of a certificate that will be out of date within a month.

@@ -26,7 +26,7 @@ use sonde_results::flow::FlowRecord;
 use sonde_results::flow_run::ExportTotal;
 
 use super::settings::{Export, ExportFormat, Field, FlowFileFormat, Settings, TimeUnits};
-use crate::error::RunError;
+use crate::error::{RunError, SettingsError};
 use crate::running::{RecordReceiver, Stop};
 
 /// One destination of flow records.
@@ -118,7 +118,7 @@ pub fn open(common: &Common<'_>) -> Result<(Outputs, RecordReceiver<Vec<FlowReco
 }
 
 fn file(path: &Path, common: &Common<'_>) -> Result<Box<dyn Output>, RunError> {
-    match FlowFileFormat::of(path).map_err(anyhow::Error::msg)? {
+    match FlowFileFormat::of(path).map_err(|why| SettingsError::new("export.write", why))? {
         FlowFileFormat::Ipfix => {
             let config = common.config(ExportProtocol::Ipfix, FILE_MESSAGE, false);
             Ok(Box::new(ipfix_file::IpfixFile::create(

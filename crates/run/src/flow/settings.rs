@@ -324,6 +324,7 @@ impl Settings {
             FlowFileFormat::of(path).map_err(|why| SettingsError::new("export.write", why))?;
         }
         export.check_effects()?;
+        export.check_collectors()?;
         self.files().check()
     }
 
@@ -454,6 +455,31 @@ impl Export {
             }
         }
         Ok(())
+    }
+}
+
+impl Export {
+    /// Whether each collector can get what it is to get.
+    fn check_collectors(&self) -> Result<(), SettingsError> {
+        for collector in &self.export {
+            let transport = collector.transport;
+            if self.format != ExportFormat::Ipfix && transport != CollectorTransport::Udp {
+                let why = "NetFlow goes over UDP; use udp://, or `export.format = ipfix`";
+                return Err(SettingsError::new("export.export", format!("{collector}: {why}")));
+            }
+            if transport == CollectorTransport::Tls {
+                self.authorities(&collector.host)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The file of the authorities by which the collector `host` is trusted.
+    pub(super) fn authorities(&self, host: &str) -> Result<&Path, SettingsError> {
+        self.tls_ca.as_deref().ok_or_else(|| {
+            let why = format!("name the certificates that {host} is trusted by");
+            SettingsError::new("export.tls_ca", why)
+        })
     }
 }
 
@@ -621,7 +647,7 @@ mod tests {
             ("domain", |e| e.domain = 7, to("tcp://a"), file("a.parquet")),
             ("template_every", |e| e.template_every = SECOND, to("udp://a"), to("tcp://a")),
             ("udp_rate", |e| e.udp_rate = 7, to("udp://a"), to("sctp://a")),
-            ("spool", |e| e.spool = Some("s".into()), to("tls://a"), to("udp://a")),
+            ("spool", |e| e.spool = Some("s".into()), to("tcp://a"), to("udp://a")),
             (
                 "spool_max",
                 |e| e.spool_max = 7,
@@ -632,7 +658,7 @@ mod tests {
             (
                 "tls_cert",
                 |e| (e.tls_cert, e.tls_key) = (Some("c".into()), Some("k".into())),
-                to("tls://a"),
+                Export { tls_ca: Some("c".into()), ..to("tls://a") },
                 to("tcp://a"),
             ),
         ];
@@ -649,5 +675,10 @@ mod tests {
         let twice =
             Export { export: [at("udp://a"), at("udp://a:4739")].concat(), ..Export::default() };
         assert!(twice.check_effects().unwrap_err().message.contains("given twice"));
+        let untrusted = to("tls://a").check_collectors().unwrap_err();
+        assert_eq!(untrusted.key.as_deref(), Some("export.tls_ca"));
+        let netflow = Export { format: ExportFormat::Netflow9, ..to("tcp://a") };
+        let over_tcp = netflow.check_collectors().unwrap_err();
+        assert!(over_tcp.message.starts_with("export.export: tcp://a:4739: NetFlow"), "{over_tcp}");
     }
 }

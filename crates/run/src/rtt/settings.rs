@@ -330,8 +330,14 @@ fn prefixes(path: &Path) -> Result<PrefixTable, SettingsError> {
         line,
         ..SettingsError::of("prefixes", why)
     };
-    let text = text_file::read(path)
-        .map_err(|e| wrong(None, format!("cannot read the prefixes in {file}: {e}")))?;
+    let text = text_file::read(path).map_err(|e| {
+        wrong(
+            None,
+            format!(
+                "cannot read {file}; name a text file of prefixes that this user may read: {e}"
+            ),
+        )
+    })?;
     let table = PrefixTable::parse(&text)
         .map_err(|e| wrong(Some(e.line), format!("in the file {file}: {e}")))?;
     if table.is_empty() {

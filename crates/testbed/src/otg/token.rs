@@ -7,20 +7,17 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use ring::rand::{SecureRandom as _, SystemRandom};
-use sonde_run::error::RunError;
+use sonde_run::error::{RunError, SettingsError};
 use sonde_server::http::{TOKEN_MIN, Token};
 
 /// The token of the file, which is made where there is none; without a file another one each
 /// time.
 ///
 /// # Errors
-/// A file that cannot be read or made, that others can read, or that holds no token.
+/// `Settings`: a file that cannot be read, that others can read, or that holds no token. `Host`: one
+/// that cannot be made.
 pub fn of(file: Option<&Path>) -> Result<Token, RunError> {
-    Ok(read_or_drawn(file)?)
-}
-
-fn read_or_drawn(file: Option<&Path>) -> Result<Token> {
-    let Some(path) = file else { return drawn() };
+    let Some(path) = file else { return Ok(drawn()?) };
     let named = || format!("`token_file`: {}", path.display());
     let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     match made {
@@ -29,8 +26,12 @@ fn read_or_drawn(file: Option<&Path>) -> Result<Token> {
             file.write_all(format!("{}\n", token.text()).as_bytes()).with_context(named)?;
             Ok(token)
         }
-        Err(e) if e.kind() == ErrorKind::AlreadyExists => read(path).with_context(named),
-        Err(e) => Err(e).with_context(named),
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => read(path).map_err(|e| {
+            let file = path.display().to_string();
+            let wrong = SettingsError::new("token_file", format!("{file}: {e:#}"));
+            RunError::Settings(SettingsError { file: Some(file), ..wrong })
+        }),
+        Err(e) => Ok(Err(e).with_context(named)?),
     }
 }
 
@@ -83,8 +84,9 @@ mod tests {
         assert!(of(Some(&path)).unwrap() == first);
         assert!(of(None).unwrap() != of(None).unwrap());
         fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
-        let open = format!("{:#}", of(Some(&path)).unwrap_err());
-        assert!(open.contains("chmod 600") && open.contains("`token_file`"), "{open}");
+        let open = of(Some(&path)).unwrap_err();
+        assert!(matches!(&open, RunError::Settings(e) if e.key.as_deref() == Some("token_file")));
+        assert!(open.to_string().contains("chmod 600"), "{open}");
         fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
         fs::write(&path, "short\n").unwrap();
         let short = format!("{:#}", of(Some(&path)).unwrap_err());
@@ -96,7 +98,7 @@ mod tests {
     fn nothing_is_to_be_done_to_what_is_no_file_of_a_token() {
         for path in ["/dev/null", "/tmp", "/etc/passwd"] {
             let wrong = format!("{:#}", of(Some(Path::new(path))).unwrap_err());
-            assert!(wrong.starts_with(&format!("`token_file`: {path}: ")), "{wrong}");
+            assert!(wrong.starts_with(&format!("token_file: {path}: ")), "{wrong}");
             assert!(wrong.contains("; name a") && !wrong.contains("chmod"), "{wrong}");
             assert!(!wrong.contains("remove"), "{wrong}");
         }

@@ -168,13 +168,16 @@ fn settings_of_tls_that_cannot_work_are_refused_at_once() {
     let capture = authority.folder.write("a.pcap", &pcap(&flows(3), 1, false));
     let to = format!("{capture} --export tls://{}", silent_port());
     let (key, none) = (authority.file("client.key"), authority.file("absent.pem"));
+    let ca = authority.file("ca.pem");
     for (options, part) in [
         (String::new(), "--tls-ca"),
         (format!("--tls-ca {none}"), "absent.pem"),
         (format!("--tls-ca {key}"), "holds no certificate"),
+        (format!("--tls-ca {ca} --tls-cert {none} --tls-key {key}"), "--tls-cert: cannot read"),
+        (format!("--tls-ca {ca} --tls-cert {ca} --tls-key {key}"), "does not belong to"),
     ] {
         let ended = flow(&format!("{to} {options}"));
-        assert_eq!(ended.code, 3, "{}", ended.err);
+        assert_eq!(ended.code, 2, "{}", ended.err);
         assert!(ended.err.contains(part), "{}", ended.err);
     }
 }

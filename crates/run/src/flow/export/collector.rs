@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::Context as _;
 use sonde_meter::export::{Config, ExportInterface, ExportProtocol, ExportStats, Exporter};
 use sonde_results::flow::FlowRecord;
 use sonde_results::flow_run::ExportTotal;
@@ -16,12 +16,15 @@ use super::pace::MessagePace;
 use super::stream::{ExportStream, PATIENCE};
 use super::tls::TlsClient;
 use super::{Common, ExportTotals, OptionsDue, Output, protocol};
+use crate::error::RunError;
 use crate::flow::collector_address::{CollectorAddress, CollectorTransport};
-use crate::flow::settings::ExportFormat;
 use crate::running::Stop;
 
 /// Opens the way to a collector.
-pub fn open(target: &CollectorAddress, common: &Common<'_>) -> Result<Box<dyn Output>> {
+///
+/// # Errors
+/// A file of TLS that cannot be used; what this host refuses.
+pub fn open(target: &CollectorAddress, common: &Common<'_>) -> Result<Box<dyn Output>, RunError> {
     let asked = common.settings;
     match target.transport {
         CollectorTransport::Udp => {
@@ -34,9 +37,6 @@ pub fn open(target: &CollectorAddress, common: &Common<'_>) -> Result<Box<dyn Ou
             udp.out.waits_for_room = common.can_wait;
             udp.out.stop = common.stop.clone();
             Ok(Box::new(udp))
-        }
-        _ if asked.export.format != ExportFormat::Ipfix => {
-            Err(anyhow!("{target}: NetFlow goes over UDP; use udp://, or `export.format = ipfix`"))
         }
         transport => {
             let export = &asked.export;

@@ -6,12 +6,13 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::pem::{authority, certificates, private_key, provider};
-use anyhow::{Context as _, Result, bail};
+use anyhow::Context as _;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, ProtocolVersion};
 
+use crate::error::{RunError, SettingsError};
 use crate::flow::settings::Export;
+use crate::pem::{authority, certificates, private_key, provider};
 
 /// What it takes to make a session with one collector.
 #[derive(Clone)]
@@ -27,30 +28,37 @@ pub struct TlsSession {
 
 impl TlsClient {
     /// For the collector `host`, whose certificate must carry that name or address.
-    pub fn new(host: &str, export: &Export) -> Result<TlsClient> {
-        let Some(authorities) = &export.tls_ca else {
-            bail!("`export.tls_ca`: name the certificates that {host} is trusted by");
-        };
+    ///
+    /// # Errors
+    /// Files that cannot be read or do not belong together; a host without a name for TLS.
+    pub fn new(host: &str, export: &Export) -> Result<TlsClient, RunError> {
+        let of = |key: &'static str| move |e: SettingsError| e.because_of(key);
+        let authorities = authority(export.authorities(host)?).map_err(of("export.tls_ca"))?;
         let builder = ClientConfig::builder_with_provider(provider())
-            .with_safe_default_protocol_versions()?
-            .with_root_certificates(authority(authorities)?);
+            .with_safe_default_protocol_versions()
+            .context("TLS cannot be used")?
+            .with_root_certificates(authorities);
         let config = match (&export.tls_cert, &export.tls_key) {
-            (Some(certificate), Some(key)) => builder
-                .with_client_auth_cert(certificates(certificate)?, private_key(key)?)
-                .with_context(|| {
-                    format!(
-                        "{} and {} do not belong together; give a certificate and its own key",
-                        certificate.display(),
-                        key.display()
-                    )
-                })?,
+            (Some(certificate), Some(key)) => {
+                let chain = certificates(certificate).map_err(of("export.tls_cert"))?;
+                let private = private_key(key).map_err(of("export.tls_key"))?;
+                builder.with_client_auth_cert(chain, private).map_err(|e| {
+                    let why = format!(
+                        "{} does not belong to {}; give a certificate and its own key: {e}",
+                        key.display(),
+                        certificate.display()
+                    );
+                    SettingsError::new("export.tls_key", why)
+                })?
+            }
             _ => builder.with_no_client_auth(),
         };
-        let name = ServerName::try_from(host.to_string()).with_context(|| {
-            format!(
-                "'{host}' is no name that a certificate can carry; give a DNS name or an \
-                     IP address"
-            )
+        let name = ServerName::try_from(host.to_string()).map_err(|e| {
+            let why = format!(
+                "'{host}' is no name that a certificate can carry; give a DNS name or an IP \
+                 address: {e}"
+            );
+            SettingsError::new("export.export", why)
         })?;
         Ok(TlsClient { config: Arc::new(config), name })
     }

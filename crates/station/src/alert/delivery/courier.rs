@@ -49,7 +49,7 @@ impl Opened {
         let table = format!("alert.receiver.{name}.{}", config.kind());
         let sink = config.open().map_err(|e| e.inside(&table))?;
         let state = settings.folder.join(format!("to-{name}"));
-        let way = Way::new(&sink.way, &state).map_err(|e| RunError::Host(e.context(table)))?;
+        let way = Way::new(&sink.way, &state).map_err(|e| e.inside(&table))?;
         Ok(Opened { sink, way, keep_ns: settings.queue.keep })
     }
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sonde_run::error::SettingsError;
 use sonde_run::pem;
 use ureq::Agent;
 use ureq::tls::{Certificate, RootCerts, TlsConfig, TlsProvider};
@@ -19,9 +20,9 @@ pub(super) struct HttpClient {
 
 impl HttpClient {
     /// One that trusts the authorities in `ca`, or those of this host.
-    pub fn new(ca: Option<&Path>) -> anyhow::Result<HttpClient> {
+    pub fn new(ca: Option<&Path>) -> Result<HttpClient, SettingsError> {
         let roots = match ca {
-            Some(path) => pem::certificates(path)?,
+            Some(path) => pem::certificates(path).map_err(|e| e.because_of("ca"))?,
             // A host without the package ca-certificates trusts nobody, and says so.
             None => pem::certificates(Path::new(HOST_AUTHORITIES)).unwrap_or_default(),
         };

@@ -11,6 +11,7 @@ use lettre::transport::smtp::authentication::Credentials;
 use lettre::transport::smtp::client::{Certificate, CertificateStore, Tls, TlsParameters};
 use lettre::{Address, SmtpTransport, Transport as _};
 use rustls::RootCertStore;
+use sonde_run::error::SettingsError;
 use sonde_run::pem;
 
 use super::http::HOST_AUTHORITIES;
@@ -29,7 +30,7 @@ pub(super) struct MailClient {
 
 impl MailClient {
     /// Reads the authorities.
-    pub fn new(server: &MailServer) -> anyhow::Result<MailClient> {
+    pub fn new(server: &MailServer) -> Result<MailClient, SettingsError> {
         let tls = match server.security {
             EmailSecurity::None => Tls::None,
             EmailSecurity::Starttls => Tls::Required(parameters(server)?),
@@ -100,9 +101,10 @@ fn reason(error: &Error) -> String {
     error.source().map_or_else(|| error.to_string(), ToString::to_string)
 }
 
-fn parameters(server: &MailServer) -> anyhow::Result<TlsParameters> {
+fn parameters(server: &MailServer) -> Result<TlsParameters, SettingsError> {
+    let unfit = |e: Error| SettingsError::new("ca", e);
     let certificates = match &server.ca {
-        Some(path) => pem::certificates(path)?,
+        Some(path) => pem::certificates(path).map_err(|e| e.because_of("ca"))?,
         None => {
             let path = std::path::Path::new(HOST_AUTHORITIES);
             let mut all = pem::certificates(path).unwrap_or_default();
@@ -114,9 +116,10 @@ fn parameters(server: &MailServer) -> anyhow::Result<TlsParameters> {
     let mut builder = TlsParameters::builder(server.address.host.clone())
         .certificate_store(CertificateStore::None);
     for certificate in certificates {
-        builder = builder.add_root_certificate(Certificate::from_der(certificate.to_vec())?);
+        builder = builder
+            .add_root_certificate(Certificate::from_der(certificate.to_vec()).map_err(unfit)?);
     }
-    Ok(builder.build_rustls()?)
+    builder.build_rustls().map_err(unfit)
 }
 
 /// Each step of a submission takes so long at most.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use sonde_run::error::SettingsError;
 use sonde_run::pem;
 
 use super::datagram::send_datagrams;
@@ -26,11 +27,14 @@ pub(super) struct SyslogClient {
 
 impl SyslogClient {
     /// Reads certificates where TLS needs them.
-    pub fn new(server: &SyslogServer) -> anyhow::Result<SyslogClient> {
+    pub fn new(server: &SyslogServer) -> Result<SyslogClient, SettingsError> {
         let tls = match server.transport {
             SyslogTransport::Tls => {
                 let host = server.address.host.clone();
-                let name = ServerName::try_from(host).context("no certificate has such a name")?;
+                let name = ServerName::try_from(host).map_err(|e| {
+                    let why = "no certificate has such a name; give a DNS name or an IP address";
+                    SettingsError::new("to", format!("{why}: {e}"))
+                })?;
                 Some((Arc::new(client_config(server)?), name))
             }
             SyslogTransport::Udp | SyslogTransport::Tcp => None,
@@ -154,19 +158,26 @@ impl Write for BoundedStream {
     }
 }
 
-fn client_config(server: &SyslogServer) -> anyhow::Result<ClientConfig> {
+fn client_config(server: &SyslogServer) -> Result<ClientConfig, SettingsError> {
+    let of = |key: &'static str| move |e: SettingsError| e.because_of(key);
     let roots = match &server.ca {
-        Some(path) => pem::authority(path)?,
+        Some(path) => pem::authority(path).map_err(of("ca"))?,
         None => host_authorities(),
     };
     let config = ClientConfig::builder_with_provider(pem::provider())
-        .with_safe_default_protocol_versions()?
+        .with_safe_default_protocol_versions()
+        .context("TLS cannot be used")?
         .with_root_certificates(roots);
     Ok(match &server.identity {
         None => config.with_no_client_auth(),
-        Some((certificate, key)) => config
-            .with_client_auth_cert(pem::certificates(certificate)?, pem::private_key(key)?)
-            .with_context(|| format!("{} and its key do not fit", certificate.display()))?,
+        Some((certificate, key)) => {
+            let chain = pem::certificates(certificate).map_err(of("certificate"))?;
+            let private = pem::private_key(key).map_err(of("key_file"))?;
+            config.with_client_auth_cert(chain, private).map_err(|e| {
+                let why = "does not belong to the certificate; give a certificate and its own key";
+                SettingsError::new("key_file", format!("{} {why}: {e}", key.display()))
+            })?
+        }
     })
 }
 

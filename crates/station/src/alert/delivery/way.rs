@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use sonde_run::error::SettingsError;
+
 use super::exec;
 use super::http::HttpClient;
 use super::mail::MailClient;
@@ -21,7 +23,10 @@ pub(super) enum Way {
 
 impl Way {
     /// `folder` is the receiver's own, for what has to outlive the process.
-    pub fn new(way: &SinkWay, folder: &Path) -> anyhow::Result<Way> {
+    ///
+    /// # Errors
+    /// A file of certificates or keys that cannot be used, by its key in the receiver's table.
+    pub fn new(way: &SinkWay, folder: &Path) -> Result<Way, SettingsError> {
         Ok(match way {
             SinkWay::Http { ca } => Way::Http(HttpClient::new(ca.as_deref())?),
             SinkWay::Syslog(server) => Way::Syslog(SyslogClient::new(server)?),
@@ -46,5 +51,19 @@ impl Way {
             // A sink and its way are made together.
             _ => Err("the request is of another protocol".into()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Exit code 2: see docs/exit-codes.md.
+    #[test]
+    fn a_file_of_authorities_that_is_not_there_is_a_wrong_setting() {
+        let ca = Some("/nonexistent/ca.pem".into());
+        let wrong = Way::new(&SinkWay::Http { ca }, Path::new("/nonexistent")).err().unwrap();
+        assert_eq!(wrong.key.as_deref(), Some("ca"));
+        assert_eq!(wrong.file.as_deref(), Some("/nonexistent/ca.pem"));
     }
 }
