@@ -4,10 +4,17 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-failed=0
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
 fail() {
-    printf 'lint: %s (ARCHITECTURE.md, "The crates")\n' "$*" >&2
-    failed=1
+    printf 'lint: %s (ARCHITECTURE.md, "The crates")\n' "$*" | tee -a "$scratch/failed" >&2
+}
+
+# Fails with the first of the lines that come in, if there are any: WHAT
+none() {
+    head -n 3 >"$scratch/found"
+    [ ! -s "$scratch/found" ] || fail "$1:
+$(cat "$scratch/found")"
 }
 
 # The crates that a crate may use; tests may use others.
@@ -26,93 +33,129 @@ may_use() {
     testbed) echo wire results sys bpf port meter lab report run server ;;
     cli) echo wire results sys lab report run testbed station store ;;
     perf) echo wire results sys bpf port meter lab report run testbed server store ;;
+    fuzz) echo wire results meter run server testbed ;;
     *) return 1 ;;
     esac
 }
 
-# Names of the dependencies of a manifest, without those of tests.
-dependencies() {
-    awk '/^\[/ { on = $0 ~ /^\[(target\..*\.)?(build-)?dependencies\]/ }
-        /^\[(target\..*\.)?(build-)?dependencies\./ { sub(/.*dependencies\./, ""); sub(/\].*/, ""); print; next }
-        on && /^[a-z]/ { split($0, a, /[. =]/); print a[1] }' "$1"
+# The crates that may use what others make, by its name; fails where all may.
+users() {
+    case $1 in
+    clap | clap_* | argh | lexopt | pico-args | gumdrop | signal-hook | signal-hook-* | ctrlc | \
+        terminal_size | crossterm | termion | console | ratatui | tracing-subscriber | env_logger) echo cli ;;
+    libc | nix | rustix) echo sys bpf port run cli ;;
+    rusqlite) echo store ;;
+    libbpf-rs | libbpf-cargo) echo bpf ;;
+    axum | hyper | hyper-* | tokio | tokio-* | async-* | futures* | smol | mio | reqwest) echo server ;;
+    *) return 1 ;;
+    esac
 }
 
-# Code without its tests: a module of tests is the end of its file; comments apart.
-code() {
-    find "$1" -name '*.rs' ! -name tests.rs ! -path '*/tests/*' ! -path 'crates/results/src/testing*' | sort | while read -r file; do
+# What a manifest says as Cargo reads it, whatever its form: "CRATE DEPENDENCY KIND NAME FEATURES",
+# KIND being null, build or dev, and NAME another one that it is given, or null.
+dependencies() {
+    tr '{' '\n' | awk '
+        function field(name) {
+            if (!match($0, "\"" name "\":(\"[^\"]*\"|null|\\[[^]]*\\])")) return "null"
+            text = substr($0, RSTART + length(name) + 3, RLENGTH - length(name) - 3)
+            gsub(/[" ]/, "", text)
+            return text
+        }
+        /^"name":"[^"]*","version":/ { crate = field("name"); sub("sonde-", "", crate) }
+        /^"name":"[^"]*","source":/ {
+            print crate, field("name"), field("kind"), field("rename"), field("features")
+        }'
+}
+
+# The fuzzers are a workspace of their own.
+for manifest in Cargo.toml fuzz/Cargo.toml; do
+    cargo metadata --no-deps --offline --format-version 1 --manifest-path "$manifest" >"$scratch/metadata" ||
+        fail "cargo cannot read $manifest"
+    dependencies <"$scratch/metadata" >>"$scratch/dependencies"
+done
+
+while read -r crate dependency kind name features; do
+    # By another name, a dependency would pass what is checked of the code.
+    [ "$name" = null ] || fail "$crate: $dependency keeps its own name"
+    [ "$kind" != dev ] || continue
+    # What tests share reads the environment and prints: no program may have it.
+    case $features in *test-support* | *testing*) fail "$crate: $features is for [dev-dependencies]" ;; esac
+    case $dependency in
+    sonde-*) allowed=$(may_use "$crate") || fail "$crate has no rule: add it to scripts/lint-crates.sh" ;;
+    *) allowed=$(users "$dependency") || continue ;;
+    esac
+    case " $allowed " in
+    *" ${dependency#sonde-} "* | *" $crate "*) ;;
+    *) fail "$crate may not use ${dependency#sonde-}" ;;
+    esac
+done <"$scratch/dependencies"
+
+# All code as "FILE:LINE: TEXT", without comments and tests: modules of tests are files of that name,
+# or the end of a file, as clippy sees to.
+find crates/*/src perf/src fuzz/src fuzz/fuzz_targets -name '*.rs' | sort >"$scratch/files"
+grep -v -e '/tests.rs$' -e '/src/.*/tests/' -e '^crates/results/src/testing' "$scratch/files" |
+    while read -r file; do
         awk -v file="$file" '
             held && /^mod [a-z_]+ \{/ { exit }
             { held = /^#\[cfg\(test\)\]/ }
             !/^ *\/\// { print file ":" FNR ": " $0 }' "$file"
-    done
-}
+    done >"$scratch/code"
 
 # None of the crates but those named has code that matches: WHAT PATTERN CRATE...
 only() {
     what=$1 pattern=$2
     shift 2
-    for folder in crates/*; do
-        crate=${folder#crates/}
-        case " $* " in *" $crate "*) continue ;; esac
-        found=$(code "$folder/src" | grep -E "$pattern" | head -n 3 || true)
-        [ -z "$found" ] || fail "$crate may not $what:
-$found"
-    done
+    allowed=$(printf '|%s' "$@")
+    grep -E "$pattern" "$scratch/code" | grep -Ev "^(crates/)?(${allowed#|})/" | none "only $* may $what"
 }
 
-for manifest in crates/*/Cargo.toml perf/Cargo.toml; do
-    crate=$(basename "$(dirname "$manifest")")
-    allowed=" $(may_use "$crate") " || fail "$crate has no rule: add it to scripts/lint-crates.sh"
-    for dependency in $(dependencies "$manifest"); do
-        case $dependency in
-        sonde-*)
-            case $allowed in
-            *" ${dependency#sonde-} "*) ;;
-            *) fail "$crate may not use ${dependency#sonde-}" ;;
-            esac
-            ;;
-        clap | clap_* | argh | lexopt | pico-args | gumdrop | signal-hook | signal-hook-* | ctrlc | \
-            terminal_size | crossterm | termion | console | ratatui | tracing-subscriber | env_logger)
-            case $crate in cli | perf) ;; *) fail "$crate may not use $dependency" ;; esac ;;
-        libc | nix | rustix) case $crate in sys | bpf | port | run | cli) ;; *) fail "$crate may not use $dependency" ;; esac ;;
-        rusqlite) case $crate in store) ;; *) fail "$crate may not use $dependency" ;; esac ;;
-        libbpf-rs | libbpf-cargo) case $crate in bpf) ;; *) fail "$crate may not use $dependency" ;; esac ;;
-        axum | hyper | hyper-* | tokio | tokio-* | async-* | futures* | smol | mio | reqwest) case $crate in server) ;; *) fail "$crate may not use $dependency" ;; esac ;;
-        esac
-    done
-done
+# In a crate only some files have code that matches: WHAT CRATE PATTERN FILE...
+only_files() {
+    what=$1 crate=$2 pattern=$3
+    shift 3
+    allowed=$(printf '|%s' "$@")
+    grep "^crates/$crate/" "$scratch/code" | grep -E "$pattern" |
+        grep -Ev "^crates/$crate/src/(${allowed#|})" | none "in $crate only $* may $what"
+}
 
-# By another name, a dependency would pass all of the above.
-for manifest in Cargo.toml crates/*/Cargo.toml perf/Cargo.toml; do
-    ! grep -nE '(^|[{,[:space:]])package[[:space:]]*=' "$manifest" ||
-        fail "$manifest: a dependency keeps its own name"
-done
+# What is left out above is compiled for tests alone.
+while read -r file; do
+    awk -v file="$file" '
+        /^ *(pub(\([a-z]+\))? )?mod tests;/ && !held { print file ":" FNR ": " $0 }
+        { held = /^ *#\[cfg\(test\)\]/ || held && /^ *#\[/ }' "$file"
+done <"$scratch/files" | none 'a module of tests is for #[cfg(test)]'
+grep -E '#\[path' "$scratch/code" | grep -Ev '^(fuzz/|perf/src/main.rs:|crates/lab/src/lib.rs:)' | none 'a module is where its name says'
+grep -B1 -E '^(pub )?mod testing;' crates/results/src/lib.rs | grep -q 'feature = "testing"' ||
+    fail 'results: its module testing is for the feature of that name'
 
-# What tests share reads the environment and prints: no program may have it.
-for manifest in crates/*/Cargo.toml perf/Cargo.toml; do
-    awk '/^\[/ { on = $0 ~ /dev-dependencies/ } /"test-support"/ && !on { exit 1 }' "$manifest" ||
-        fail "$manifest: test-support is for [dev-dependencies]"
-done
-
-only 'be unsafe, but in meter/src/flow/prefetch.rs' \
-    '(^|[^_[:alnum:]/])unsafe (\{|fn|impl|trait|extern)' sys bpf port meter
-found=$(code crates/meter/src | grep -v '^crates/meter/src/flow/prefetch.rs:' |
-    grep -E '(^|[^_[:alnum:]/])unsafe (\{|fn|impl)' || true)
-[ -z "$found" ] || fail "meter may be unsafe only in flow/prefetch.rs:
-$found"
-only 'print' '(^|[^_[:alnum:]])e?print(ln)?!|io::(stdout|stderr)\(' cli
-only 'read its arguments or environment, or end the process' \
-    'env::(args|var|current_exe)|process::(exit|abort)' cli
+unsafe='(^|[^_[:alnum:]])unsafe([^-_[:alnum:]]|$)'
+only 'be unsafe' "$unsafe" sys bpf port meter
+only_files 'be unsafe' meter "$unsafe" flow/prefetch.rs
+only 'print' '(^|[^_[:alnum:]])e?print(ln)?!|io::(stdout|stderr)\(' cli perf
+only 'read arguments or the environment, or end the process' \
+    'env::(args|var|current_exe)|process::(exit|abort)' cli perf
 only 'look at the terminal' 'is_terminal|isatty|terminal_size|TIOCGWINSZ|tracing_subscriber' cli
-only 'catch a signal' 'sigaction|sigwait|signalfd|sigmask|libc::signal|signal_hook|SIGINT|SIGTERM|SIGHUP' cli bpf
-only 'be asynchronous' '(^|[^_[:alnum:]])async (fn|move|\{)|\.await([^[:alnum:]_]|$)' server
-only 'do input or output' '(^|[^_[:alnum:]])fs::|std::process::|std::io::(stdin|stdout|stderr)|(TcpStream|TcpListener|UdpSocket)' sys bpf port lab run station testbed server store cli
-only 'read a clock' '(Instant|SystemTime)::now|clock_gettime' sys bpf port lab run testbed server cli
+signals='sigaction|sigwait|signalfd|sigmask|libc::signal|signal_hook|SIG(INT|TERM|HUP|URG|USR)'
+only 'handle signals' "$signals" cli bpf
+# Nothing else ends a call that sends live frames.
+only_files 'handle signals' bpf "$signals" load_gen/generator.rs
+only 'be asynchronous' '(^|[^_[:alnum:]])async *(fn|move|unsafe|\{|\|)|\.await([^[:alnum:]_]|$)' server
+only 'do input or output' \
+    '(^|[^_[:alnum:]])fs::|std::process|process::(Command|Child|Stdio)|io::(stdin|stdout|stderr)|Tcp(Stream|Listener)|UdpSocket|Unix(Stream|Listener|Datagram)|ToSocketAddrs' \
+    sys bpf port lab run station testbed server store cli perf fuzz
+only 'have threads' 'thread::(spawn|scope|Builder|sleep)' sys port lab run station testbed server store cli perf
+clock='(Instant|SystemTime)::now|clock_gettime'
+only 'read a clock' "$clock" sys bpf port lab run station testbed server cli perf
+only_files 'read clocks and start threads' station \
+    "$clock|(steady|tai|unix|realtime)_now|thread::(spawn|Builder)" \
+    runner.rs service.rs serve.rs alert/delivery keep/thread.rs live/thread.rs judge/thread.rs
+# The system has time, prefixes and hardware addresses of packets, and nothing else of them.
+grep '^crates/sys/' "$scratch/code" |
+    sed -E 's/sonde_wire::(Time|Scale|\{Scale, Time\}|prefix::Prefix|ethernet::\{Mac, Tag\})([^[:alnum:]_:]|$)//' |
+    grep sonde_wire | none 'sys knows no packets'
+only_files 'change the host beyond its namespaces' lab \
+    'fs::write\([^)]*/(proc|sys)/|kernel_path|[^.]run\(&\["(chrt|sysctl|modprobe|ethtool|tc|nft)"' tune/
+grep -q '^#!\[no_std\]' crates/wire/src/lib.rs || fail 'wire is no_std'
+grep -E '^crates/wire/.*extern crate std|^crates/wire/.*[^_[:alnum:]]std::' "$scratch/code" | none 'wire has no std'
 
-found=$(code crates/station/src |
-    grep -Ev '^crates/station/src/(runner|service|serve|alert/delivery|keep/thread|live/thread|judge/thread).rs:' |
-    grep -E '(steady|tai|unix|realtime)_now|thread::(spawn|Builder)' || true)
-[ -z "$found" ] || fail "station reads clocks and starts threads in runner.rs, service.rs, serve.rs, alert/delivery.rs and the thread.rs of keep, live and judge alone:
-$found"
-
-exit $failed
+[ ! -e "$scratch/failed" ]
