@@ -404,6 +404,10 @@ impl FlowEntry {
 
 /// Has the signal that ends a call to the kernel do nothing else. One that the program handles
 /// otherwise is left as it is: it ends the call all the same.
+///
+/// Nothing but a signal ends `BPF_PROG_TEST_RUN` with live frames before its repetitions are over:
+/// the kernel drops what a run refuses, and goes on. Fewer repetitions a call would do without, but
+/// each call makes its memory anew, which is a gap in what is sent.
 fn handle_kicks() {
     static ONCE: Once = Once::new();
     extern "C" fn nothing(_: libc::c_int) {}
