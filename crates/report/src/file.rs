@@ -1,8 +1,8 @@
 //! Output files, in memory.
 
 mod columnar;
-mod delimited;
-mod html;
+pub(crate) mod delimited;
+pub(crate) mod html;
 pub(crate) mod latex;
 mod markdown;
 mod matrix;

@@ -14,6 +14,7 @@ pub mod group;
 mod latex_text;
 pub mod quantity;
 pub mod sheet;
+pub mod sla;
 pub mod trials;
 
 pub use chart::Chart;

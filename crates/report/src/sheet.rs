@@ -166,7 +166,7 @@ impl Sheet {
         self.id == "key_results"
     }
 
-    fn new(id: &str, title: &str, note: &str, columns: &[(&str, &str)]) -> Sheet {
+    pub(crate) fn new(id: &str, title: &str, note: &str, columns: &[(&str, &str)]) -> Sheet {
         let columns = columns
             .iter()
             .map(|&(name, unit)| SheetColumn { name: name.into(), unit: unit.into() })
@@ -216,7 +216,7 @@ impl Sheet {
         sheet
     }
 
-    fn keeping(mut self, columns: &[&'static str]) -> Sheet {
+    pub(crate) fn keeping(mut self, columns: &[&'static str]) -> Sheet {
         self.keep = columns.to_vec();
         self
     }

@@ -19,7 +19,7 @@ pub(super) fn render(
     report.sheets.iter().map(one).collect()
 }
 
-fn table(sheet: &Sheet, delimiter: u8) -> Result<Vec<u8>, csv::Error> {
+pub(crate) fn table(sheet: &Sheet, delimiter: u8) -> Result<Vec<u8>, csv::Error> {
     let mut writer = csv::WriterBuilder::new().delimiter(delimiter).from_writer(Vec::new());
     writer.write_record(sheet.columns.iter().map(|c| c.key()))?;
     for row in &sheet.rows {

@@ -7,8 +7,20 @@ use crate::chart::Chart;
 use crate::chart::svg::{self, escape};
 use crate::sheet::{Cell, Sheet};
 
-pub(super) fn render(report: &Report<'_>) -> String {
-    let title = escape(report.title());
+/// A page of tables, with sentences before and after them.
+pub(crate) fn page(title: &str, lead: &[String], sheets: &[&Sheet], methods: &str) -> String {
+    let mut out = begin(title, lead);
+    sheets.iter().for_each(|sheet| table(&mut out, sheet));
+    let _ = write!(
+        out,
+        "<h2 id=\"methods\">Methods</h2>\n<p>{}</p>\n</body>\n</html>\n",
+        escape(methods)
+    );
+    out
+}
+
+fn begin(title: &str, lead: &[String]) -> String {
+    let title = escape(title);
     let mut out = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
@@ -17,9 +29,14 @@ pub(super) fn render(report: &Report<'_>) -> String {
         root(),
         svg::style()
     );
-    for line in report.lead() {
-        let _ = writeln!(out, "<p>{}</p>", escape(&line));
+    for line in lead {
+        let _ = writeln!(out, "<p>{}</p>", escape(line));
     }
+    out
+}
+
+pub(super) fn render(report: &Report<'_>) -> String {
+    let mut out = begin(report.title(), &report.lead());
     let (before, after): (Vec<&Sheet>, Vec<&Sheet>) = report
         .sheets
         .iter()
