@@ -41,7 +41,7 @@ pub use export::{Export, ExportText, Exported};
 pub use maintain::Maintenance;
 pub use open::Recovery;
 pub use reader::EmbeddedReader;
-pub use sql::{SqlTable, SqlValue};
+pub use sql::{SqlColumnInfo, SqlTable, SqlTableInfo, SqlValue, sql_tables};
 pub use writer::EmbeddedWriter;
 
 use crate::MINUTE_NS;
@@ -213,6 +213,22 @@ impl Store {
     /// Says when an event ended, ns since 1970 UTC. `false`: there is none of that number.
     pub fn end_event(&self, id: EventId, end_ns: i64) -> Result<bool, StoreError> {
         lock(&self.shared.catalogue).end_event(id, end_ns)
+    }
+
+    /// Sets a field of an event's evidence, for certain once this returns; `None` takes it out.
+    /// The event as it is then; `None`: there is none of that number.
+    pub fn note_event(
+        &self,
+        id: EventId,
+        field: &str,
+        value: Option<serde_json::Value>,
+    ) -> Result<Option<StoredEvent>, StoreError> {
+        lock(&self.shared.catalogue).note_event(id, field, value)
+    }
+
+    /// The event of that number; `None`: there is none.
+    pub fn event(&self, id: EventId) -> Result<Option<StoredEvent>, StoreError> {
+        lock(&self.shared.catalogue).event(id)
     }
 }
 

@@ -30,7 +30,10 @@ mod testing;
 mod varint;
 
 pub use batch::{Batch, Rows, Ticket};
-pub use embedded::{EmbeddedReader, EmbeddedWriter, SqlTable, SqlValue, Store, StoreOptions};
+pub use embedded::{
+    EmbeddedReader, EmbeddedWriter, SqlColumnInfo, SqlTable, SqlTableInfo, SqlValue, Store,
+    StoreOptions, sql_tables,
+};
 pub use error::StoreError;
 pub use event::{EventFilter, EventId, EventSeverity, StoredEvent};
 pub use flow::{FlowRow, FlowSum};

@@ -73,6 +73,8 @@ pub struct Limit {
     pub answer_rows: u64,
     /// Octets that SQL may hold in memory, and that its answer may have.
     pub memory_octets: u64,
+    /// An answer in SQL with more rows ends there, and is no error.
+    pub cut: bool,
     /// Once it is true the query ends with an error: how a limit of time is kept.
     pub stop: Option<Arc<AtomicBool>>,
 }
@@ -83,6 +85,7 @@ impl Default for Limit {
             scanned_rows: 100_000_000,
             answer_rows: 1_000_000,
             memory_octets: 256 << 20,
+            cut: false,
             stop: None,
         }
     }

@@ -256,6 +256,31 @@ impl Catalogue {
         })
     }
 
+    /// Sets a field of an event's evidence, or takes it out. `None`: there is none of that number.
+    pub(super) fn note_event(
+        &mut self,
+        id: EventId,
+        field: &str,
+        value: Option<serde_json::Value>,
+    ) -> Result<Option<StoredEvent>, StoreError> {
+        // The connection is locked: nobody else changes the event between the two.
+        let Some(mut event) = self.event(id)? else { return Ok(None) };
+        if !event.evidence.is_object() {
+            event.evidence = serde_json::json!({ "value": event.evidence });
+        }
+        if let Some(fields) = event.evidence.as_object_mut() {
+            match value {
+                Some(value) => fields.insert(field.to_owned(), value),
+                None => fields.remove(field),
+            };
+        }
+        self.transaction("note on an event", |t| {
+            let sql = "UPDATE event SET evidence = ? WHERE id = ?";
+            t.execute(sql, params![event.evidence.to_string(), id.0 as i64])
+        })?;
+        Ok(Some(event))
+    }
+
     /// The event of that number.
     pub(super) fn event(&self, id: EventId) -> Result<Option<StoredEvent>, StoreError> {
         let mut found = self.select_events("WHERE id = ?1", [id.0 as i64])?;
@@ -496,5 +521,14 @@ mod tests {
         assert!(!catalogue.end_event(EventId(99), 150).unwrap());
         assert_eq!(catalogue.events(200, 300).unwrap(), []);
         assert_eq!(catalogue.event(id).unwrap().unwrap().end_ns, Some(150));
+        let note = |catalogue: &mut Catalogue, value| {
+            catalogue.note_event(id, "acknowledged", value).unwrap().unwrap().evidence
+        };
+        let by = serde_json::json!({"by": "ann"});
+        let noted = note(&mut catalogue, Some(by.clone()));
+        assert_eq!(noted, serde_json::json!({"n": 600, "lost": 3, "acknowledged": by}));
+        assert_eq!(catalogue.event(id).unwrap().unwrap().evidence, noted);
+        assert_eq!(note(&mut catalogue, None), event.evidence, "the rest is as it was");
+        assert_eq!(catalogue.note_event(EventId(99), "a", None).unwrap(), None);
     }
 }

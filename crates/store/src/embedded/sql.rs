@@ -6,6 +6,7 @@
 //! not reading is refused when the question is prepared.
 
 mod functions;
+mod tables;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -17,6 +18,8 @@ use rusqlite::limits::Limit as SqliteLimit;
 use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, params_from_iter};
 use serde::{Serialize, Serializer};
+
+pub use tables::{SqlColumnInfo, SqlTableInfo, sql_tables};
 
 use super::lock;
 use super::reader::Snapshot;
@@ -36,6 +39,8 @@ pub struct SqlTable {
     pub columns: Vec<String>,
     /// Its rows, each with a value for each column.
     pub rows: Vec<Vec<SqlValue>>,
+    /// There were more rows than the limit, and it says to cut the answer there.
+    pub truncated: bool,
     /// Segments that could not be read: their rows are missing.
     pub damaged_segments: u64,
 }
@@ -162,6 +167,10 @@ fn run(text: &str, limit: &Limit, connection: &Connection) -> Result<SqlTable, S
     let mut rows = statement.query([]).map_err(failed)?;
     while let Some(row) = rows.next().map_err(failed)? {
         if table.rows.len() as u64 >= limit.answer_rows {
+            if limit.cut {
+                table.truncated = true;
+                break;
+            }
             return Err(StoreError::Limit { limit: limit.answer_rows, of: "rows of the answer" });
         }
         let mut values = Vec::with_capacity(table.columns.len());

@@ -152,6 +152,11 @@ fn sql_ends_at_its_limits() {
         |text: &str, limit: Limit| reader.sql(text, RANGE, &limit).unwrap_err().to_string();
     let few = Limit { answer_rows: 10, ..Limit::default() };
     assert!(limits(&format!("{endless} i FROM n"), few).contains("10 rows of the answer"));
+    let cut = Limit { answer_rows: 10, cut: true, ..Limit::default() };
+    let table = reader.sql("SELECT series FROM iv1m", RANGE, &cut).unwrap();
+    assert!(table.rows.len() == 10 && table.truncated, "{table:?}");
+    let all = reader.sql("SELECT series FROM iv1m LIMIT 10", RANGE, &cut).unwrap();
+    assert!(all.rows.len() == 10 && !all.truncated, "{all:?}");
     let few = Limit { scanned_rows: 3, ..Limit::default() };
     assert!(limits("SELECT count(*) FROM iv1m", few).contains("3 rows"));
     let small = Limit { memory_octets: 1 << 20, ..Limit::default() };
@@ -163,4 +168,31 @@ fn sql_ends_at_its_limits() {
     let stopped = Limit { stop: Some(Arc::new(AtomicBool::new(true))), ..Limit::default() };
     let error = reader.sql(&format!("{endless} count(*) FROM n"), RANGE, &stopped).unwrap_err();
     assert!(matches!(error, StoreError::Stopped), "{error}");
+}
+
+#[test]
+fn what_is_said_to_be_there_can_be_asked() {
+    let folder = Folder::new();
+    let reader = store(&folder).reader();
+    let tables = sql_tables();
+    assert_eq!(tables.len(), 3 + TABLES.len());
+    for table in tables {
+        let columns: Vec<String> =
+            table.columns.iter().map(|c| format!("\"{}\"", c.name)).collect();
+        // Every column of every row: a name that is none is an error, not a text.
+        let text = format!("SELECT t.{} FROM {} t", columns.join(", t."), table.name);
+        let rows = ask(&reader, &text);
+        let type_of = |value: &SqlValue| match value {
+            SqlValue::Null => None,
+            SqlValue::Integer(_) => Some("INTEGER"),
+            SqlValue::Real(_) => Some("REAL"),
+            SqlValue::Text(_) => Some("TEXT"),
+            SqlValue::Octets(_) => Some("BLOB"),
+        };
+        for (value, column) in rows.iter().flat_map(|row| row.iter().zip(&table.columns)) {
+            let wide = column.name.ends_with("_sum_ns") && type_of(value) == Some("REAL");
+            let same = type_of(value).is_none_or(|t| t == column.sql_type) || wide;
+            assert!(same, "{}.{}: {value:?}", table.name, column.name);
+        }
+    }
 }
