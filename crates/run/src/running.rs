@@ -145,12 +145,15 @@ impl Drop for SetOnDrop<'_> {
 pub struct RecordReceiver<R> {
     queue: Receiver<R>,
     lost: Arc<AtomicU64>,
+    taken: Arc<AtomicU64>,
 }
 
 /// The instrument's end of [`RecordReceiver`].
 pub struct RecordSender<R> {
     queue: SyncSender<R>,
     lost: Arc<AtomicU64>,
+    /// What its reader has taken out of the queue.
+    taken: Arc<AtomicU64>,
     /// It is waited for no longer.
     given_up: AtomicBool,
     unread: AtomicBool,
@@ -160,10 +163,11 @@ pub struct RecordSender<R> {
 pub fn records<R>(room: usize) -> (RecordSender<R>, RecordReceiver<R>) {
     let (to, queue) = sync_channel(room);
     let lost = Arc::new(AtomicU64::new(0));
+    let taken = Arc::new(AtomicU64::new(0));
     let (given_up, unread) = (AtomicBool::new(false), AtomicBool::new(false));
     (
-        RecordSender { queue: to, lost: lost.clone(), given_up, unread },
-        RecordReceiver { queue, lost },
+        RecordSender { queue: to, lost: lost.clone(), taken: taken.clone(), given_up, unread },
+        RecordReceiver { queue, lost, taken },
     )
 }
 
@@ -232,13 +236,16 @@ impl<R> RecordSender<R> {
 impl<R> RecordReceiver<R> {
     /// The next record, if there is one now.
     pub fn next_now(&self) -> Option<R> {
-        self.queue.try_recv().ok()
+        self.queue.try_recv().ok().inspect(|_| self.count())
     }
 
     /// The next record, for which it waits at most `patience`.
     pub fn next(&self, patience: Duration) -> Next<R> {
         match self.queue.recv_timeout(patience) {
-            Ok(record) => Next::Record(record),
+            Ok(record) => {
+                self.count();
+                Next::Record(record)
+            }
             Err(RecvTimeoutError::Timeout) => Next::Nothing,
             Err(RecvTimeoutError::Disconnected) => Next::End,
         }
@@ -246,7 +253,11 @@ impl<R> RecordReceiver<R> {
 
     /// All of them until the end, each as it comes.
     pub fn iter(&self) -> impl Iterator<Item = R> {
-        self.queue.iter()
+        self.queue.iter().inspect(|_| self.count())
+    }
+
+    fn count(&self) {
+        self.taken.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Records that found no room since the start.
@@ -367,7 +378,8 @@ impl<R, S, C> Running<R, S, C> {
             let why = "the records have their readers already; subscribe to the first `Fanout`";
             return Err(RunError::Host(anyhow!(why)));
         }
-        let ended = RecordReceiver { queue: sync_channel(0).1, lost: self.records.lost.clone() };
+        let (lost, taken) = (self.records.lost.clone(), self.records.taken.clone());
+        let ended = RecordReceiver { queue: sync_channel(0).1, lost, taken };
         let records = std::mem::replace(&mut self.records, ended);
         self.fanning_out = Some(FanningOut::start(records, readers)?);
         Ok(())

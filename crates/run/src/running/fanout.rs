@@ -4,6 +4,7 @@
 //! One thread takes the records off the instrument and shares each of them. It waits for none of
 //! the readers. What finds no room in a queue is lost for that reader alone, and counted.
 
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::TrySendError;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -38,6 +39,10 @@ pub struct SubscriberCounts {
     pub handed: u64,
     /// Records that found none.
     pub lost: u64,
+    /// Items that wait in its queue (batches count as one).
+    pub queued: u64,
+    /// Items that its queue has room for.
+    pub room: u64,
 }
 
 struct Subscribers<R> {
@@ -57,6 +62,9 @@ struct Subscriber<R> {
     sender: Option<RecordSender<Arc<R>>>,
     handed: u64,
     lost: u64,
+    /// Items that were put into its queue.
+    items: u64,
+    room: usize,
 }
 
 impl<R> Fanout<R> {
@@ -75,11 +83,13 @@ impl<R> Fanout<R> {
     /// A further reader, by a queue with room for `room` items (batches count as one), at least 1.
     /// It unsubscribes by dropping what it gets. `name` is for its counts.
     pub fn subscribe(&self, name: &str, room: usize) -> RecordReceiver<Arc<R>> {
-        let (sender, receiver) = records(room.max(1));
+        let room = room.max(1);
+        let (sender, receiver) = records(room);
         let mut all = self.lock();
         if !all.has_ended {
             let sender = Some(sender);
-            all.list.push(Subscriber { name: name.into(), sender, handed: 0, lost: 0 });
+            let name = name.into();
+            all.list.push(Subscriber { name, sender, handed: 0, lost: 0, items: 0, room });
         }
         receiver
     }
@@ -95,6 +105,11 @@ impl<R> Fanout<R> {
             name: s.name.clone(),
             handed: s.handed,
             lost: s.lost,
+            queued: s
+                .sender
+                .as_ref()
+                .map_or(0, |sender| s.items.saturating_sub(sender.taken.load(Ordering::Relaxed))),
+            room: s.room as u64,
         };
         self.lock().list.iter().map(counts).collect()
     }
@@ -125,7 +140,10 @@ impl<R> Subscribers<R> {
         self.list.retain_mut(|subscriber| {
             let Some(sender) = &subscriber.sender else { return true };
             match sender.queue.try_send(record.clone()) {
-                Ok(()) => subscriber.handed += size,
+                Ok(()) => {
+                    subscriber.handed += size;
+                    subscriber.items += 1;
+                }
                 Err(TrySendError::Full(_)) => {
                     subscriber.lost += size;
                     sender.lose(size);
@@ -213,8 +231,9 @@ mod tests {
         reader.iter().map(|n| *n).collect()
     }
 
-    fn counts(name: &str, handed: u64, lost: u64) -> SubscriberCounts {
-        SubscriberCounts { name: name.into(), handed, lost }
+    /// Of a reader whose records have ended.
+    fn counts(name: &str, (handed, lost): (u64, u64), room: u64) -> SubscriberCounts {
+        SubscriberCounts { name: name.into(), handed, lost, queued: 0, room }
     }
 
     #[test]
@@ -229,7 +248,7 @@ mod tests {
         // Nobody has read this one: it has the first, and ends behind them.
         assert_eq!(all(&live), [1, 2, 3]);
         assert_eq!((store.lost(), live.lost(), running.records.lost()), (0, 47, 0));
-        assert_eq!(fanout.counts(), [counts("store", 50, 0), counts("live", 3, 47)]);
+        assert_eq!(fanout.counts(), [counts("store", (50, 0), 50), counts("live", (3, 47), 3)]);
         assert_eq!((fanout.received(), fanout.lost()), (50, 47));
         assert_eq!(running.records.next(Duration::ZERO), Next::End);
         let ended = running.join();
@@ -246,10 +265,12 @@ mod tests {
         assert_eq!(goes.lost(), 5);
         drop(goes);
         hand(&mut subscribers, 3);
-        assert_eq!(subscribers.counts(), [counts("stays", 10, 0)]);
+        let waiting = SubscriberCounts { queued: 3, ..counts("stays", (10, 0), 9) };
+        assert_eq!(subscribers.counts(), [waiting]);
         assert_eq!((subscribers.received(), subscribers.lost()), (10, 5));
         let sizes: Vec<usize> = std::iter::from_fn(|| stays.next_now()).map(|b| b.len()).collect();
         assert_eq!(sizes, [2, 5, 3]);
+        assert_eq!(subscribers.counts(), [counts("stays", (10, 0), 9)], "it has taken all");
     }
 
     #[test]
