@@ -29,7 +29,7 @@ may_use() {
     bpf | meter | store) echo wire results ;;
     lab) echo results sys ;;
     run) echo wire results sys bpf port meter ;;
-    station) echo wire results sys meter run api server store ;;
+    station) echo wire results sys meter report run api server store ;;
     testbed) echo wire results sys bpf port meter lab report run server ;;
     cli) echo wire results sys lab report run testbed station store ;;
     perf) echo wire results sys bpf port meter lab report run testbed server store ;;

@@ -35,6 +35,9 @@ pub trait Events {
         change: &ChangeContext<'_>,
     ) -> Result<EventDetail, ProblemDetails>;
 
+    /// Nobody takes care of it any more.
+    fn unacknowledge(&self, id: &str, change: &ChangeContext<'_>) -> Result<(), ProblemDetails>;
+
     /// What changed most at its time.
     fn explain(&self, id: &str) -> Result<EventExplanation, ProblemDetails>;
 }
@@ -163,8 +166,6 @@ pub struct DeliveryEntry {
     /// When it was last tried.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_try: Option<UtcInstant>,
-    /// How often it was tried.
-    pub tries: u32,
     /// Why it failed, without secrets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -384,6 +385,16 @@ pub(crate) fn routes() -> Vec<ApiRoute> {
             |backend, asked: &Asked<'_, EventParams, AcknowledgeOrder>| {
                 check_note("/note", &asked.body.note)?;
                 Ok(backend.acknowledge(&asked.params.id, &asked.body, &asked.change())?.into())
+            },
+        ),
+        ApiRoute::delete(
+            head(
+                "/sonde/v1/events/{id}/acknowledgement",
+                "unacknowledge_event",
+                "Says that nobody takes care of it any more",
+            ),
+            |backend, asked: &Asked<'_, EventParams>| {
+                backend.unacknowledge(&asked.params.id, &asked.change())
             },
         ),
         ApiRoute::get(

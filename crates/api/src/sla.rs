@@ -1,5 +1,7 @@
 //! Objectives and their months.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sonde_results::caveat::Caveat;
@@ -30,6 +32,12 @@ pub trait Sla {
         ask: &MonthsQuery,
         page: &PageRequest,
     ) -> Result<ListPage<SlaMonth>, ProblemDetails>;
+
+    /// The report of a month, as a page of HTML.
+    fn sla_page(&self, ask: &ReportQuery) -> Result<Vec<u8>, ProblemDetails>;
+
+    /// A table of it, as CSV.
+    fn sla_table(&self, ask: &ReportQuery, table: SlaTable) -> Result<Vec<u8>, ProblemDetails>;
 }
 
 /// An objective of a subject, and how it stands.
@@ -39,6 +47,11 @@ pub struct ObjectiveEntry {
     pub objective: String,
     /// Whom it is about: a target, class, group, or ordered pair.
     pub subject: String,
+    /// What the subject is: station, unit, target, class.
+    pub labels: BTreeMap<String, String>,
+    /// For whom it was promised; absent: the configuration does not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub customer: Option<String>,
     /// Which way.
     pub direction: MeasuredDirection,
     /// It in words, with its figures and units.
@@ -63,6 +76,11 @@ pub struct SlaMonth {
     pub objective: String,
     /// Whom it is about: a target, class, group, or ordered pair.
     pub subject: String,
+    /// What the subject is: station, unit, target, class.
+    pub labels: BTreeMap<String, String>,
+    /// For whom it was promised; absent: the configuration does not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub customer: Option<String>,
     /// Which way.
     pub direction: MeasuredDirection,
     /// The objective in words, with its figures and units.
@@ -169,8 +187,72 @@ pub struct MonthsQuery {
     pub objective: Option<String>,
     /// Only this subject.
     pub subject: Option<String>,
+    /// Only for this customer.
+    pub customer: Option<String>,
+    /// Only of this class.
+    pub class: Option<String>,
     /// Also figures that were revised since: each revision is a row.
     pub revisions: bool,
+}
+
+/// A question for the report of a month.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReportQuery {
+    /// Which month.
+    pub month: CalendarMonth,
+    /// What its chapters are.
+    pub by: SlaGrouping,
+}
+
+/// What the chapters of a report are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SlaGrouping {
+    /// Customers, as objectives name them.
+    #[default]
+    Customer,
+    /// Classes of service.
+    Class,
+    /// Targets.
+    Target,
+}
+
+/// A table of a report.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SlaTable {
+    /// Each objective of each subject.
+    #[default]
+    Objectives,
+    /// Each chapter and objective, by its worst subject.
+    Groups,
+    /// Time that was left out, by name.
+    Exclusions,
+}
+
+/// Parameters of a report.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReportParams {
+    /// The month: `2026-11`; absent: the present one.
+    pub month: Option<String>,
+    /// What its chapters are.
+    #[serde(default)]
+    pub by: SlaGrouping,
+}
+
+/// Parameters of a table of a report.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReportTableParams {
+    /// The month: `2026-11`; absent: the present one.
+    pub month: Option<String>,
+    /// What the chapters are.
+    #[serde(default)]
+    pub by: SlaGrouping,
+    /// Which table.
+    #[serde(default)]
+    pub table: SlaTable,
 }
 
 /// Parameters of the list of objectives.
@@ -200,6 +282,10 @@ pub struct MonthsParams {
     pub objective: Option<String>,
     /// Only this subject.
     pub subject: Option<String>,
+    /// Only for this customer.
+    pub customer: Option<String>,
+    /// Only of this class.
+    pub class: Option<String>,
     /// Also figures that were revised since.
     #[serde(default)]
     pub revisions: bool,
@@ -212,6 +298,22 @@ pub struct MonthsParams {
 list_params!(ObjectivesParams, MonthsParams);
 
 impl CalendarMonth {
+    /// That of an instant, in UTC.
+    pub fn at(instant: UtcInstant) -> CalendarMonth {
+        // "2026-11-29T12:00:00Z"; instants of this type lie in the years that a month can have.
+        let text = instant.to_string();
+        text.get(..7)
+            .and_then(CalendarMonth::parse)
+            .unwrap_or(CalendarMonth { year: 1970, month: 1 })
+    }
+
+    fn given(text: &str) -> Result<CalendarMonth, ProblemDetails> {
+        CalendarMonth::parse(text).ok_or_else(|| {
+            let why = format!("'{text}' is no month; write 2026-11");
+            ProblemDetails::of_parameter(ProblemKind::Malformed, "month", why)
+        })
+    }
+
     /// Reads `2026-11`.
     pub fn parse(text: &str) -> Option<CalendarMonth> {
         let (year, month) = text.split_once('-')?;
@@ -232,14 +334,21 @@ impl std::fmt::Display for CalendarMonth {
 }
 
 impl SlaMonth {
-    /// Of the figures of `month`.
-    pub fn of(month: CalendarMonth, of: &ObjectiveMonth) -> SlaMonth {
+    /// Of the figures of `month`, of a subject with these labels.
+    pub fn of(
+        month: CalendarMonth,
+        of: &ObjectiveMonth,
+        labels: &BTreeMap<String, String>,
+        customer: &str,
+    ) -> SlaMonth {
         let compliance = of.windows.compliance();
         let counted = of.availability.interval_ns > 0;
         SlaMonth {
             month: month.to_string(),
             objective: of.objective.clone(),
             subject: of.subject.clone(),
+            labels: labels.clone(),
+            customer: (!customer.is_empty()).then(|| customer.to_owned()),
             direction: of.direction,
             text: of.text.clone(),
             standard: of.standard.clone(),
@@ -300,19 +409,36 @@ pub(crate) fn routes() -> Vec<ApiRoute> {
             head("/sonde/v1/sla/months", "list_months", "Objectives over calendar months"),
             |backend, asked: &Asked<'_, MonthsParams>, page| {
                 let params = &asked.params;
-                let month = params.month.as_deref().map(|text| {
-                    CalendarMonth::parse(text).ok_or_else(|| {
-                        let why = format!("'{text}' is no month; write 2026-11");
-                        ProblemDetails::of_parameter(ProblemKind::Malformed, "month", why)
-                    })
-                });
+                let month = params.month.as_deref().map(CalendarMonth::given);
                 let query = MonthsQuery {
                     month: month.transpose()?,
                     objective: params.objective.clone(),
                     subject: params.subject.clone(),
+                    customer: params.customer.clone(),
+                    class: params.class.clone(),
                     revisions: params.revisions,
                 };
                 Ok(backend.months(&query, page)?.into())
+            },
+        ),
+        ApiRoute::get_other(
+            head("/sonde/v1/sla/report", "sla_report", "The report of a month: a page of HTML"),
+            "text/html; charset=utf-8",
+            |backend, asked: &Asked<'_, ReportParams>| {
+                let month = asked.params.month.as_deref().map(CalendarMonth::given);
+                let month = month.unwrap_or(Ok(CalendarMonth::at(asked.now)))?;
+                Ok(backend.sla_page(&ReportQuery { month, by: asked.params.by })?.into())
+            },
+        ),
+        ApiRoute::get_other(
+            head("/sonde/v1/sla/report.csv", "sla_report_table", "A table of a month's report"),
+            "text/csv; charset=utf-8",
+            |backend, asked: &Asked<'_, ReportTableParams>| {
+                let params = &asked.params;
+                let month = params.month.as_deref().map(CalendarMonth::given);
+                let month = month.unwrap_or(Ok(CalendarMonth::at(asked.now)))?;
+                let query = ReportQuery { month, by: params.by };
+                Ok(backend.sla_table(&query, params.table)?.into())
             },
         ),
     ]
@@ -350,7 +476,9 @@ mod tests {
             caveats: Vec::new(),
         };
         let month = CalendarMonth::parse("2026-11").unwrap();
-        let json = serde_json::to_value(SlaMonth::of(month, &of)).unwrap();
+        let json =
+            serde_json::to_value(SlaMonth::of(month, &of, &BTreeMap::new(), "acme")).unwrap();
+        assert_eq!(json["customer"], "acme");
         assert_eq!(
             (&json["compliance_low"], &json["compliance_high"]),
             (&0.75.into(), &1.0.into())
@@ -360,12 +488,16 @@ mod tests {
         assert_eq!(json["availability"]["high"], 0.9);
         assert_eq!(json["availability"]["excluded"][0]["length_ms"], 2_000);
         let none = ObjectiveMonth { availability: AvailabilityTotals::default(), ..of };
-        assert_eq!(SlaMonth::of(month, &none).availability, None);
+        let none = SlaMonth::of(month, &none, &BTreeMap::new(), "");
+        assert_eq!((none.availability, none.customer), (None, None));
     }
 
     #[test]
     fn months_are_those_of_the_calendar() {
         assert_eq!(CalendarMonth::parse("2026-11").unwrap().to_string(), "2026-11");
+        let late = UtcInstant::from_ms(1_796_083_199_999);
+        assert_eq!(CalendarMonth::at(late).to_string(), "2026-11");
+        assert_eq!(CalendarMonth::at(late.later(1_000_000)).to_string(), "2026-12");
         for wrong in
             ["", "2026", "2026-1", "2026-13", "2026-00", "+026-01", "2026-11-01", "1969-12"]
         {

@@ -5,19 +5,20 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::Asked;
+use crate::instant::{GivenInstant, QueryRange, UtcInstant};
 use crate::problem::{ProblemDetails, ProblemKind};
 use crate::route::{ApiRoute, NoParams, RouteHead};
 
 /// What carries SQL out.
 pub trait SqlQueries {
     /// The answer of one statement that reads. One that writes is a 422.
-    fn sql(&self, query: &SqlQuery) -> Result<SqlTable, ProblemDetails>;
+    fn sql(&self, query: &SqlQuery, range: QueryRange) -> Result<SqlTable, ProblemDetails>;
 
     /// Tables and their columns.
     fn sql_tables(&self) -> Result<SqlCatalogue, ProblemDetails>;
 }
 
-/// A statement and its limits.
+/// A statement and its limits. It may hold 64 MiB of memory, and read 20 million rows.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SqlQuery {
@@ -27,10 +28,16 @@ pub struct SqlQuery {
     #[serde(default)]
     #[schemars(range(min = 1, max = 10_000))]
     pub limit_rows: Option<u32>,
-    /// How long it may take, s, 1 to 60; absent: 10.
+    /// How long it may take, s, 1 to 50; absent: 10.
     #[serde(default)]
-    #[schemars(range(min = 1, max = 60))]
+    #[schemars(range(min = 1, max = 50))]
     pub limit_s: Option<u32>,
+    /// Of roll-ups the rows from here on; absent: from a day before the end.
+    #[serde(default)]
+    pub from: Option<GivenInstant>,
+    /// Of roll-ups the rows up to here; absent: now.
+    #[serde(default)]
+    pub to: Option<GivenInstant>,
 }
 
 /// An answer by columns.
@@ -97,6 +104,16 @@ impl SqlQuery {
         self.limit_s.unwrap_or(10)
     }
 
+    fn range(&self, now: UtcInstant) -> Result<QueryRange, ProblemDetails> {
+        let to = self.to.map_or(now, |to| to.at(now));
+        let from = self.from.map_or(to.later(-DAY_NS), |from| from.at(now));
+        if from < to {
+            return Ok(QueryRange { from, to });
+        }
+        let why = "it is not before `to`";
+        Err(ProblemDetails::of_body(ProblemKind::Unprocessable, "/from", why))
+    }
+
     fn check(&self) -> Result<(), ProblemDetails> {
         let wrong = |pointer: &str, why: &str| {
             Err(ProblemDetails::of_body(ProblemKind::Unprocessable, pointer, why))
@@ -105,13 +122,16 @@ impl SqlQuery {
             () if !(1..=10_000).contains(&self.limit_rows()) => {
                 wrong("/limit_rows", "it is 1 to 10,000")
             }
-            () if !(1..=60).contains(&self.limit_s()) => wrong("/limit_s", "it is 1 to 60"),
+            () if !(1..=50).contains(&self.limit_s()) => wrong("/limit_s", "it is 1 to 50"),
             () if self.sql.trim().is_empty() => wrong("/sql", "it is empty"),
             () if self.sql.len() > 65_536 => wrong("/sql", "it has at most 65,536 characters"),
             () => Ok(()),
         }
     }
 }
+
+/// What is read of roll-ups where the client does not say.
+const DAY_NS: i64 = 86_400_000_000_000;
 
 /// An integer as JSON that no reader rounds: beyond 2^53 it is text.
 pub fn exact_integer(value: i64) -> Value {
@@ -126,7 +146,8 @@ pub(crate) fn routes() -> Vec<ApiRoute> {
             head("/sonde/v1/sql", "run_sql", "The answer of one statement that reads"),
             |backend, asked: &Asked<'_, NoParams, SqlQuery>| {
                 asked.body.check()?;
-                Ok(backend.sql(&asked.body)?.into())
+                let range = asked.body.range(asked.now)?;
+                Ok(backend.sql(&asked.body, range)?.into())
             },
         )
         .only_asks(),
@@ -146,13 +167,23 @@ mod tests {
         let pointer = |query: &SqlQuery| {
             query.check().err().map(|problem| problem.errors[0].pointer.clone().unwrap())
         };
-        let good = SqlQuery { sql: "select 1".into(), limit_rows: None, limit_s: None };
+        let of = |sql: &str, limit_rows, limit_s| SqlQuery {
+            sql: sql.into(),
+            limit_rows,
+            limit_s,
+            from: None,
+            to: None,
+        };
+        let good = of("select 1", None, None);
         assert_eq!(pointer(&good), None);
-        let of = |sql: &str, rows, s| SqlQuery { sql: sql.into(), limit_rows: rows, limit_s: s };
+        let now = UtcInstant::from_ms(1_000_000_000_000);
+        assert_eq!(good.range(now).unwrap().length_ns(), DAY_NS);
+        let back = SqlQuery { from: Some(GivenInstant::Before(0)), ..good };
+        assert_eq!(back.range(now).unwrap_err().errors[0].pointer.as_deref(), Some("/from"));
         assert_eq!(pointer(&of(" ", None, None)).unwrap(), "/sql");
         assert_eq!(pointer(&of("select 1", Some(10_001), None)).unwrap(), "/limit_rows");
         assert_eq!(pointer(&of("select 1", Some(0), None)).unwrap(), "/limit_rows");
-        assert_eq!(pointer(&of("select 1", None, Some(61))).unwrap(), "/limit_s");
+        assert_eq!(pointer(&of("select 1", None, Some(51))).unwrap(), "/limit_s");
     }
 
     #[test]

@@ -169,12 +169,18 @@ pub struct LengthSummary {
 /// How a station does.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct StationHealth {
-    /// Whether it is well enough to conclude anything from its results.
+    /// Whether it is well enough to conclude anything from its results: nothing was dropped in the
+    /// last five minutes, and it has neither problems nor doubts.
     pub sound: bool,
+    /// What does not work now, in sentences.
+    pub problems: Vec<String>,
     /// Processor time it takes, in processors (1: one whole).
     pub cpu: f64,
     /// Memory it holds, octets.
     pub memory_octets: u64,
+    /// From when on a probe counts as late where its settings do not say, ns: by how late this host
+    /// woke threads when the station started.
+    pub late_limit_ns: i64,
     /// This host's clock.
     pub clock: StationClock,
     /// Queues between its parts.
@@ -205,7 +211,7 @@ pub struct StationClock {
 /// A queue between two parts.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct QueueState {
-    /// Who reads it: `store`, `objectives`, `live`.
+    /// Who reads it: `store`, `judge`, `live`; of a receiver of alerts `alert.NAME`.
     pub reader: String,
     /// What is in it.
     pub length: u64,
@@ -224,6 +230,8 @@ pub struct DropCount {
     pub reason: String,
     /// How many, since the station's start.
     pub count: u64,
+    /// How many of them in the last five minutes.
+    pub recent: u64,
 }
 
 /// How the store does.
@@ -231,10 +239,12 @@ pub struct DropCount {
 pub struct StoreHealth {
     /// `embedded` or `clickhouse`.
     pub backend: String,
-    /// Records a second that it takes.
+    /// Records a second that it took in the last five minutes.
     pub records_per_s: f64,
     /// Age of the oldest record that is not yet safe, ms; 0: all are.
     pub lag_ms: u64,
+    /// Records that are not yet safe.
+    pub waiting_rows: u64,
     /// Octets that it holds.
     pub octets: u64,
     /// Octets that its disk has free; absent: it has none of its own.

@@ -28,7 +28,9 @@ use crate::readings::{
 use crate::request::{ChangeContext, RouteAnswer};
 use crate::ring::{LiveRing, RingLimits};
 use crate::runs::{BenchRuns, RunDetail, RunEntry, RunsParams};
-use crate::sla::{MonthsQuery, ObjectiveEntry, ObjectivesParams, Sla, SlaMonth};
+use crate::sla::{
+    MonthsQuery, ObjectiveEntry, ObjectivesParams, ReportQuery, Sla, SlaMonth, SlaTable,
+};
 use crate::sql::{SqlCatalogue, SqlQueries, SqlQuery, SqlTable};
 use crate::station::{
     ReloadPlan, StationAbout, StationClock, StationConfig, StationHealth, StationInfo, UnitDetail,
@@ -238,8 +240,10 @@ impl StationInfo for FakeBackend {
         let clock = StationClock { synchronised: true, max_error_ns: 40_000, last_step: None };
         Ok(StationHealth {
             sound: true,
+            problems: Vec::new(),
             cpu: 0.25,
             memory_octets: 100 << 20,
+            late_limit_ns: 1_000_000,
             clock,
             queues: Vec::new(),
             drops: Vec::new(),
@@ -437,6 +441,12 @@ impl Events for FakeBackend {
         self.event(id)
     }
 
+    fn unacknowledge(&self, id: &str, _: &ChangeContext<'_>) -> Result<(), ProblemDetails> {
+        self.event(id)?;
+        self.kept().acknowledged.remove(id);
+        Ok(())
+    }
+
     fn explain(&self, id: &str) -> Result<EventExplanation, ProblemDetails> {
         self.event(id)?;
         Err(ProblemDetails::not_offered("explanations"))
@@ -514,6 +524,14 @@ impl Sla for FakeBackend {
     ) -> Result<ListPage<SlaMonth>, ProblemDetails> {
         page.cut([], |month: &SlaMonth| month.objective.clone())
     }
+
+    fn sla_page(&self, ask: &ReportQuery) -> Result<Vec<u8>, ProblemDetails> {
+        Ok(format!("<!doctype html><title>{}</title>", ask.month).into_bytes())
+    }
+
+    fn sla_table(&self, _: &ReportQuery, _: SlaTable) -> Result<Vec<u8>, ProblemDetails> {
+        Ok(b"group\n".to_vec())
+    }
 }
 
 impl FlowQueries for FakeBackend {
@@ -545,7 +563,7 @@ impl BenchRuns for FakeBackend {
 }
 
 impl SqlQueries for FakeBackend {
-    fn sql(&self, _: &SqlQuery) -> Result<SqlTable, ProblemDetails> {
+    fn sql(&self, _: &SqlQuery, _: QueryRange) -> Result<SqlTable, ProblemDetails> {
         Err(ProblemDetails::not_offered("SQL"))
     }
 

@@ -2,12 +2,17 @@
 //! knows whom to ask.
 
 mod absent;
+mod alerts;
 pub(crate) mod deadline;
 mod events;
 mod flows;
+mod health;
 mod info;
+pub(crate) mod news;
 mod overview;
 mod readings;
+mod sla;
+mod sql;
 mod targets;
 mod windows;
 
@@ -74,6 +79,17 @@ fn of_store(error: &StoreError) -> ProblemDetails {
         _ => ProblemKind::Internal,
     };
     ProblemDetails::new(kind, error.to_string())
+}
+
+/// What a client is told that comes too late.
+fn ending() -> ProblemDetails {
+    ProblemDetails::new(ProblemKind::Unavailable, "the station ends")
+}
+
+/// What a client is told of a change that counts, and that a restart would forget.
+fn unsaved(why: String) -> ProblemDetails {
+    let text = format!("it counts until a restart, and cannot be kept for longer: {why}");
+    ProblemDetails::new(ProblemKind::Internal, text)
 }
 
 /// An answer of another query: none can be, and if there were one it is said.

@@ -1,5 +1,7 @@
 //! Asks a station by its Unix socket.
 
+mod stream;
+
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -7,10 +9,13 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+pub use self::stream::{StationStream, StreamNews};
+
 /// A station on this host.
 #[derive(Clone, Debug)]
 pub struct StationClient {
     socket: PathBuf,
+    patience: Duration,
 }
 
 /// What came of a request.
@@ -66,7 +71,12 @@ fn advice(source: &io::Error) -> &'static str {
 impl StationClient {
     /// The station that serves `socket`.
     pub fn new(socket: &Path) -> StationClient {
-        StationClient { socket: socket.to_owned() }
+        StationClient { socket: socket.to_owned(), patience: PATIENCE }
+    }
+
+    /// The same, which waits so long at most for a part of an answer.
+    pub fn with_patience(self, patience: Duration) -> StationClient {
+        StationClient { patience, ..self }
     }
 
     /// Sends a request. `fields` are whole lines of the header, `If-Match: "x"`.
@@ -80,7 +90,7 @@ impl StationClient {
         fields: &[&str],
         body: &str,
     ) -> Result<StationAnswer, ClientError> {
-        let away = |source| ClientError::Away { path: self.socket.clone(), source };
+        let away = |source| self.away(source);
         let mut stream = UnixStream::connect(&self.socket).map_err(away)?;
         // By HTTP/1.0 the body ends with the connection.
         let mut text = format!("{method} {path} HTTP/1.0\r\nHost: localhost\r\n");
@@ -91,7 +101,7 @@ impl StationClient {
         text.push_str(&format!("Content-Length: {}\r\n\r\n{body}", body.len()));
         let mut answer = Vec::new();
         let asked = stream
-            .set_read_timeout(Some(PATIENCE))
+            .set_read_timeout(Some(self.patience))
             .and_then(|()| stream.set_write_timeout(Some(PATIENCE)))
             .and_then(|()| stream.write_all(text.as_bytes()))
             .and_then(|()| stream.take(ANSWER_MAX).read_to_end(&mut answer));
@@ -99,22 +109,28 @@ impl StationClient {
         parse(&answer).ok_or_else(|| self.strange("it speaks no HTTP"))
     }
 
+    /// The body at a path.
+    ///
+    /// # Errors
+    /// Nobody answers, the station refuses it.
+    pub fn body(&self, path: &str) -> Result<Vec<u8>, ClientError> {
+        let answer = self.send("GET", path, &[], "")?;
+        if answer.status == 200 {
+            return Ok(answer.body);
+        }
+        let json: Option<Value> = serde_json::from_slice(&answer.body).ok();
+        let detail = json.and_then(|problem| Some(problem["detail"].as_str()?.into()));
+        let why = detail.unwrap_or_else(|| "it gives no reason".to_owned());
+        Err(ClientError::Refused { status: answer.status, why })
+    }
+
     /// The JSON at a path.
     ///
     /// # Errors
     /// Nobody answers, the station refuses it, no JSON.
     pub fn get(&self, path: &str) -> Result<Value, ClientError> {
-        let answer = self.send("GET", path, &[], "")?;
-        let json: Result<Value, _> = serde_json::from_slice(&answer.body);
-        match (answer.status, json) {
-            (200, Ok(json)) => Ok(json),
-            (200, Err(error)) => Err(self.strange(&error.to_string())),
-            (status, json) => {
-                let detail = json.ok().and_then(|problem| Some(problem["detail"].as_str()?.into()));
-                let why = detail.unwrap_or_else(|| "it gives no reason".to_owned());
-                Err(ClientError::Refused { status, why })
-            }
-        }
+        let body = self.body(path)?;
+        serde_json::from_slice(&body).map_err(|error| self.strange(&error.to_string()))
     }
 
     /// Up to `most` items of a list, over its pages. `query` has its parameters, without `?`.
@@ -135,6 +151,10 @@ impl StationClient {
                 _ => return Ok(items),
             }
         }
+    }
+
+    fn away(&self, source: io::Error) -> ClientError {
+        ClientError::Away { path: self.socket.clone(), source }
     }
 
     fn strange(&self, why: &str) -> ClientError {

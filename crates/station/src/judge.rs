@@ -5,7 +5,7 @@
 //! did not measure is left out by name: no breach is concluded from either. [`thread`] has the
 //! thread and the clock.
 
-mod conclude;
+pub(crate) mod conclude;
 mod located;
 pub mod settings;
 mod subject;
@@ -17,15 +17,18 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use sonde_meter::sla::{Judge, JudgeOutput, TimeRange};
+use sonde_meter::sla::{
+    Judge, JudgeOutput, MaintenanceTime, MaintenanceWindow, Objective, TimeRange,
+};
 use sonde_results::sla::{AvailabilityLabel, ObjectiveMonth};
 use sonde_results::units::{format_dscp, format_elapsed};
 use sonde_results::{Caveat, Interval, StreamInfo};
 use sonde_run::probe::{About, Event};
 
-use self::settings::JudgeSettings;
-use self::subject::packets_warning;
-use self::subject::{Doubt, LATE_NS, MemberStream, Subject, SubjectState};
+use self::settings::{JudgeSettings, JudgedMaintenance};
+use self::subject::{
+    Doubt, LATE_NS, MemberStream, Subject, SubjectState, packets_warning, subject_name,
+};
 use self::trouble::{JudgeFinding, Trouble, TroubleKind, event, evidence_of};
 use crate::alert::model::{Alert, AlertSeverity, LabelSet};
 use crate::alert::silence::{Mute, MuteKind};
@@ -43,8 +46,10 @@ pub struct StationJudge {
     open: BTreeMap<LabelSet, Trouble>,
     /// What ended lately, and when that was found: it is told again after a restart.
     ended: VecDeque<EndedTrouble>,
-    /// The last maintenance that alerts know of, by its name.
+    /// The last maintenance that alerts know of, by the id of its mute.
     announced: BTreeMap<String, i64>,
+    /// Maintenance that was entered while the station ran.
+    entered: Vec<Mute>,
     /// When the last doubtful record of a unit ended of which people know, ns since 1970 UTC.
     doubted_until: BTreeMap<UnitId, i64>,
     findings: Vec<JudgeFinding>,
@@ -79,6 +84,25 @@ pub struct JudgeState {
     subjects: Vec<SubjectState>,
     open: Vec<Trouble>,
     ended: Vec<EndedTrouble>,
+    #[serde(default)]
+    entered: Vec<Mute>,
+}
+
+/// How an objective of a subject stands.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Standing {
+    /// station, unit, target, class.
+    pub labels: LabelSet,
+    /// For whom it was promised; empty: for none.
+    pub customer: String,
+    /// Whom it is about, in one line.
+    pub subject: String,
+    /// What was promised.
+    pub objective: Objective,
+    /// Since when it is breached, ns since 1970 UTC; `None`: it is not.
+    pub breach_ns: Option<i64>,
+    /// The month that is filling.
+    pub month: Option<ObjectiveMonth>,
 }
 
 /// How judging goes.
@@ -90,6 +114,8 @@ pub struct JudgeStatus {
     pub judged: u64,
     /// What is wrong.
     pub open: Vec<Trouble>,
+    /// Maintenance that was entered while the station ran: to come, of now, and of the last day.
+    pub entered: Vec<Mute>,
     /// Records that came too late, or twice.
     pub refused: u64,
     /// Records that found no room on their way here.
@@ -116,6 +142,7 @@ impl StationJudge {
             open: BTreeMap::new(),
             ended: VecDeque::new(),
             announced: BTreeMap::new(),
+            entered: Vec::new(),
             doubted_until: BTreeMap::new(),
             findings: Vec::new(),
         };
@@ -129,6 +156,7 @@ impl StationJudge {
     }
 
     fn resume(&mut self, saved: JudgeState, now_ns: i64) {
+        self.entered = saved.entered;
         for state in saved.subjects {
             let mut subject = Subject::resume(state, &self.settings);
             subject.begin();
@@ -209,7 +237,7 @@ impl StationJudge {
         };
         self.units.retain(|unit, _| units.contains(unit));
         self.subjects.retain(|labels, _| !gone(labels));
-        self.subjects.values_mut().for_each(|subject| subject.judge_by(&self.settings));
+        self.judge_all();
         let stale = |trouble: &&Trouble| {
             let objective = trouble.labels.get("objective");
             let subject = self.subjects.get(&subject_labels(&trouble.labels));
@@ -229,6 +257,36 @@ impl StationJudge {
         };
         let stale: Vec<Trouble> = self.open.values().filter(stale).cloned().collect();
         stale.into_iter().for_each(|trouble| self.ends(trouble, now_ns, now_ns));
+    }
+
+    /// Takes maintenance that is entered now; one of the same id goes. Its time is left out of
+    /// objectives from here on.
+    pub fn enter(&mut self, maintenance: Mute) {
+        self.announced.remove(&maintenance.id);
+        self.entered.retain(|other| other.id != maintenance.id);
+        self.entered.push(maintenance);
+        self.judge_all();
+    }
+
+    fn judge_all(&mut self) {
+        let settings = self.effective();
+        self.subjects.values_mut().for_each(|subject| subject.judge_by(&settings));
+    }
+
+    /// The settings, with what was entered.
+    fn effective(&self) -> JudgeSettings {
+        let lasting = self.entered.iter().filter(|mute| mute.starts_ns < mute.ends_ns);
+        let entered = lasting.map(|mute| JudgedMaintenance {
+            labels: mute.labels.clone(),
+            window: MaintenanceWindow {
+                name: if mute.name.is_empty() { mute.id.clone() } else { mute.name.clone() },
+                when: MaintenanceTime::Once { start_ns: mute.starts_ns, end_ns: mute.ends_ns },
+                entered_ns: None,
+            },
+        });
+        let mut settings = self.settings.clone();
+        settings.maintenance.extend(entered);
+        settings
     }
 
     /// Takes what a unit says. Its times are `utc_offset_ns` ahead of UTC; it is `now_ns`.
@@ -305,8 +363,28 @@ impl StationJudge {
 
     /// The months that are filling, as they look now. Later intervals change them.
     pub fn months_so_far(&self) -> Vec<ObjectiveMonth> {
-        let judges = self.subjects.values().flat_map(Subject::judges);
-        judges.filter_map(|judge| judge.month_so_far()).collect()
+        self.standings().into_iter().filter_map(|standing| standing.month).collect()
+    }
+
+    /// How every objective of every subject stands.
+    pub fn standings(&self) -> Vec<Standing> {
+        let judges =
+            self.subjects.iter().flat_map(|(l, subject)| subject.judges().map(move |j| (l, j)));
+        let standing = |(labels, judge): (&LabelSet, &Judge)| Standing {
+            labels: labels.clone(),
+            customer: self.customer_of(&judge.objective().name),
+            subject: subject_name(labels),
+            objective: judge.objective().clone(),
+            breach_ns: judge.breach_ns(),
+            month: judge.month_so_far(),
+        };
+        judges.map(standing).collect()
+    }
+
+    /// For whom an objective was promised; empty: for none.
+    fn customer_of(&self, objective: &str) -> String {
+        let found = self.settings.objectives.iter().find(|o| o.objective.name == objective);
+        found.map(|o| o.customer.clone()).unwrap_or_default()
     }
 
     /// All that a restart must not forget. `ended_in_order`: nothing comes after it.
@@ -318,6 +396,7 @@ impl StationJudge {
             subjects: self.subjects.values().map(Subject::state).collect(),
             open: self.open.values().cloned().collect(),
             ended: self.ended.iter().cloned().collect(),
+            entered: self.entered.clone(),
         }
     }
 
@@ -328,6 +407,7 @@ impl StationJudge {
             subjects: judged.clone().filter(|judges| *judges > 0).count() as u64,
             judged: judged.sum(),
             open: self.open.values().cloned().collect(),
+            entered: self.entered.clone(),
             refused: self.subjects.values().map(|s| s.refused).sum(),
             ..JudgeStatus::default()
         }
@@ -341,11 +421,13 @@ impl StationJudge {
             let Some(now) = window.when.last_before(now_ns).filter(|r| r.contains(now_ns)) else {
                 continue;
             };
-            if self.announced.insert(window.name.clone(), now.start_ns) == Some(now.start_ns) {
+            let id = format!("{CONFIGURED}{}", window.name);
+            if self.announced.insert(id.clone(), now.start_ns) == Some(now.start_ns) {
                 continue;
             }
             self.findings.push(JudgeFinding::Muted(Mute {
-                id: format!("maintenance.{}", window.name),
+                id,
+                name: window.name.clone(),
                 kind: MuteKind::Maintenance,
                 labels: maintenance.labels.clone(),
                 starts_ns: now.start_ns,
@@ -353,6 +435,13 @@ impl StationJudge {
                 author: self.station.clone(),
                 comment: "announced in the configuration".into(),
             }));
+        }
+        self.entered.retain(|mute| mute.ends_ns + ENTERED_KEPT_NS > now_ns);
+        for mute in &self.entered {
+            let begun = mute.starts_ns <= now_ns;
+            if begun && self.announced.insert(mute.id.clone(), mute.starts_ns).is_none() {
+                self.findings.push(JudgeFinding::Muted(mute.clone()));
+            }
         }
     }
 
@@ -375,6 +464,7 @@ impl StationJudge {
     }
 
     fn add(&mut self, id: &UnitId, streams: &[StreamInfo]) {
+        let settings = self.effective();
         let unit = self.units.entry(id.clone()).or_default();
         let mut touched = BTreeSet::new();
         for info in streams {
@@ -387,7 +477,7 @@ impl StationJudge {
                 ]
                 .map(|(name, value)| (name.to_owned(), value.to_owned())),
             );
-            let new = || Subject::new(labels.clone(), &self.settings);
+            let new = || Subject::new(labels.clone(), &settings);
             let subject = self.subjects.entry(labels.clone()).or_insert_with(new);
             unit.streams.push((Arc::new(labels.clone()), subject.members.len() as u32));
             subject.members.push(MemberStream { info: info.clone(), ended: false });
@@ -544,7 +634,11 @@ fn subject_labels(labels: &LabelSet) -> LabelSet {
     ours.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
+/// What the ids of maintenance of the configuration begin with.
+pub(crate) const CONFIGURED: &str = "maintenance.";
 const VERSION: u32 = 1;
+/// Maintenance that was entered is remembered for so long after its end: records come late.
+const ENTERED_KEPT_NS: i64 = 86_400 * 1_000_000_000;
 /// Ends are told again after a restart within this time: an alert is saved a second later.
 const TOLD_AGAIN_NS: i64 = 60 * 1_000_000_000;
 /// After so long a doubt people are told.

@@ -24,6 +24,8 @@ pub(crate) struct Life {
     pub hub: Hub,
     /// How the program was started.
     pub invocation: Invocation,
+    /// From when on a probe counts as late where its settings do not say, ns.
+    pub late_limit: i64,
 }
 
 impl Life {
@@ -52,10 +54,10 @@ impl Life {
         };
         match &unit.instrument {
             Instrument::Probe(settings) => {
-                let (about, running) = probe::start((**settings).clone(), &context)?;
+                let (about, running) = probe::start(self.filled(settings), &context)?;
                 self.began(Said::Probe(Box::new(about)));
                 self.read(running, orders, Said::ProbeEvent, |control, new| match new {
-                    Instrument::Probe(new) => control.reload((**new).clone()).map(drop),
+                    Instrument::Probe(new) => control.reload(self.filled(new)).map(drop),
                     _ => Ok(()),
                 })
             }
@@ -76,6 +78,13 @@ impl Life {
                 self.read(running, orders, Said::Flows, |_, _| Ok(()))
             }
         }
+    }
+
+    /// With what this host says where the configuration does not.
+    fn filled(&self, settings: &probe::Settings) -> probe::Settings {
+        let mut settings = settings.clone();
+        settings.run.late_limit.get_or_insert(self.late_limit);
+        settings
     }
 
     fn began(&self, said: Said) {

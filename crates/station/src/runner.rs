@@ -8,20 +8,23 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, s
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use serde_json::Value;
+use sonde_results::units::format_ns;
 use sonde_run::confined::{Uses, beyond};
 use sonde_run::error::RunError;
 use sonde_run::running::{Invocation, Latest, Stop};
-use sonde_store::EmbeddedReader;
+use sonde_store::{EmbeddedReader, EventId, StoreError, StoredEvent};
 use sonde_sys::clock::steady_now;
 use sonde_wire::time::Time;
 
-use crate::alert::alerting::Teller;
+use crate::alert::alerting::{AlertInput, Teller};
 use crate::alert::delivery::{self, AlertService, AlertStatus};
 use crate::alert::settings::AlertSettings;
+use crate::alert::silence::Mute;
 use crate::config::Config;
 use crate::hub::{Hub, Report, Said};
-use crate::judge::JudgeStatus;
 use crate::judge::thread::JudgeService;
+use crate::judge::{JudgeStatus, Standing};
 use crate::keep::settings::StoreSettings;
 use crate::keep::thread::{Keeper, KeeperStatus};
 use crate::life::Life;
@@ -29,6 +32,7 @@ use crate::plan::{Plan, UnitId};
 use crate::reload::{ReloadError, Step};
 use crate::supervise::{Action, Happened, Instance, PATIENCE, Supervisor, UnitState};
 use crate::unit::Unit;
+use crate::wake::measured_late_limit;
 
 /// A station at work.
 pub struct Station {
@@ -46,6 +50,7 @@ pub struct Station {
     judge: JudgeService,
     alerts: Option<Alerts>,
     name: String,
+    late_limit: i64,
 }
 
 /// Alerts, and what asks them to end.
@@ -114,6 +119,12 @@ pub fn start(
             return Err(error);
         }
     };
+    let late_limit = measured_late_limit();
+    tracing::info!(
+        "probes count as late from {} on, where their settings do not say: by the wake-ups of \
+         this host",
+        format_ns(late_limit as f64)
+    );
     let (orders, given) = channel();
     let (inbox, happens) = channel();
     let states = Latest::new(BTreeMap::new());
@@ -127,12 +138,26 @@ pub fn start(
         states: states.clone(),
         turns: turns.clone(),
         invocation,
+        late_limit,
         hurried: false,
     };
     let work = move || runner.run(config.plan, &given, &happens);
     let thread = spawn("sonde-station".into(), work)?;
     let (name, store) = (station, config.store);
-    Ok(Station { hub, states, turns, orders, thread, kept, keeper, store, judge, alerts, name })
+    Ok(Station {
+        hub,
+        states,
+        turns,
+        orders,
+        thread,
+        kept,
+        keeper,
+        store,
+        judge,
+        alerts,
+        name,
+        late_limit,
+    })
 }
 
 /// Alerts first: the judge tells them what lasts.
@@ -220,6 +245,45 @@ impl Station {
         self.alerts.as_ref().map(|alerts| alerts.service.status.get())
     }
 
+    /// Carries out what somebody wants of alerts. `None`: the configuration has no `[alert]`.
+    ///
+    /// # Errors
+    /// A restart would forget it.
+    pub fn change_alerts(&self, input: AlertInput) -> Option<Result<(), String>> {
+        self.alerts.as_ref().map(|alerts| alerts.service.change(input))
+    }
+
+    /// How every objective of every subject stands.
+    pub fn standings(&self) -> Vec<Standing> {
+        self.judge.standings()
+    }
+
+    /// Takes maintenance that is entered now.
+    ///
+    /// # Errors
+    /// A restart would forget it.
+    pub fn enter_maintenance(&self, maintenance: Mute) -> Result<(), String> {
+        self.judge.enter(maintenance)
+    }
+
+    /// Sets a field of an event's evidence; `None`: there is no such event.
+    ///
+    /// # Errors
+    /// The store cannot be written.
+    pub fn note_event(
+        &self,
+        id: EventId,
+        field: &str,
+        value: Option<Value>,
+    ) -> Result<Option<StoredEvent>, StoreError> {
+        self.keeper.store.note_event(id, field, value)
+    }
+
+    /// From when on a probe counts as late where its settings do not say, ns.
+    pub fn late_limit(&self) -> i64 {
+        self.late_limit
+    }
+
     /// How the store does.
     pub fn store(&self) -> KeeperStatus {
         self.keeper.status.get()
@@ -249,6 +313,7 @@ struct Runner {
     states: Latest<BTreeMap<UnitId, UnitState>>,
     turns: Arc<AtomicU64>,
     invocation: Invocation,
+    late_limit: i64,
     hurried: bool,
 }
 
@@ -374,6 +439,7 @@ impl Runner {
             inbox: self.inbox.clone(),
             hub: self.hub.clone(),
             invocation: self.invocation.clone(),
+            late_limit: self.late_limit,
         };
         let thread = spawn(format!("sonde-{}", instance.unit), move || life.run(&spec, &given));
         if let Err(error) = &thread {

@@ -25,11 +25,13 @@ use sonde_wire::time::Time;
 
 use crate::backend::StationBackend;
 use crate::backend::deadline::Deadlines;
+use crate::backend::news::News;
 use crate::config::{Config, ReadFile};
 use crate::hub::{Hub, Report};
 use crate::live::LiveState;
 use crate::live::thread::{LiveThread, REPORTS};
 use crate::plan::{Plan, UnitId};
+use crate::recent::RecentCounts;
 use crate::reload::{ReloadError, Step, steps};
 use crate::runner::{self, Refused, Station, StationEnded};
 use crate::serve::{ApiSettings, BoundApi, ServedApi};
@@ -117,6 +119,8 @@ pub(crate) struct ServiceCore {
     /// Queries that are under way.
     pub deadlines: Arc<Deadlines>,
     pub cpu: Mutex<CpuLook>,
+    /// What was dropped, and what the store took, in the last minutes.
+    pub recent: Mutex<RecentCounts>,
 }
 
 /// Processor time as it was last looked at.
@@ -196,6 +200,7 @@ impl Service {
             tokens: bound.tokens().clone(),
             deadlines: Arc::default(),
             cpu: Mutex::new(CpuLook::new()),
+            recent: Mutex::default(),
         });
         let mut service = Service { core, served: None, live: None, live_stop: Stop::default() };
         match service.open(bound, reports, states) {
@@ -224,6 +229,14 @@ impl Service {
             reader: core.reader.clone(),
             ring: core.ring.clone(),
             deadlines: core.deadlines.clone(),
+            each_second: Box::new({
+                let backend = StationBackend::new(core.clone());
+                let mut news = News::default();
+                move |now| {
+                    backend.note_counts();
+                    news.look(&backend, now);
+                }
+            }),
             stop: self.live_stop.clone(),
         };
         self.live = Some(thread.start()?);

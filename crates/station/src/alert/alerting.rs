@@ -20,7 +20,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::group::{Around, Group, Known};
-use super::model::{Alert, LabelSet};
+use super::model::{Alert, LabelSet, bounded_labels};
 use super::notification::Notification;
 use super::route::{AlertGroupKey, AlertRoute, GroupTiming, groups_of};
 use super::silence::{Acknowledgement, Mute};
@@ -130,6 +130,10 @@ pub struct AlertState {
 pub struct AlertView {
     /// What it is.
     pub alert: Alert,
+    /// What the alerts of its group agree in. Of one that goes to nobody: its name.
+    pub cause: LabelSet,
+    /// The receivers that it goes to.
+    pub receivers: Vec<String>,
     /// Who takes care of it.
     pub acknowledged: Option<Acknowledgement>,
     /// The silences and maintenance that hold it back now, by name.
@@ -250,8 +254,10 @@ impl Alerting {
                 }
                 self.touch_all();
             }
-            AlertInput::Acknowledge(labels, by) => self.acknowledge(&labels, Some((now_ns, by))),
-            AlertInput::Unacknowledge(labels) => self.acknowledge(&labels, None),
+            AlertInput::Acknowledge(labels, by) => {
+                self.acknowledge(&bounded_labels(labels), Some((now_ns, by)));
+            }
+            AlertInput::Unacknowledge(labels) => self.acknowledge(&bounded_labels(labels), None),
         }
     }
 
@@ -293,8 +299,12 @@ impl Alerting {
                 .groups
                 .iter()
                 .filter(|key| self.groups.get(*key).is_some_and(|group| group.has_told(labels)));
+            let own = || labels.iter().filter(|(name, _)| *name == "alertname");
+            let own = || own().map(|(name, value)| (name.clone(), value.clone())).collect();
             AlertView {
                 alert: open.alert.clone(),
+                cause: open.groups.first().map_or_else(own, |key| key.labels.clone()),
+                receivers: open.groups.iter().map(|key| key.receiver.clone()).collect(),
                 acknowledged: open.acknowledged.as_ref().map(|(_, by)| by.clone()),
                 held_back_by: held.map(|mute| mute.id.clone()).collect(),
                 told: told.map(|key| key.receiver.clone()).collect(),

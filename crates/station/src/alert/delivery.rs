@@ -60,8 +60,12 @@ pub struct AlertStatus {
 /// How deliveries to a receiver go.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ReceiverStatus {
+    /// Its kind, as the configuration calls it.
+    pub sink: String,
     /// Notifications that wait.
     pub queued: usize,
+    /// Notifications that its queue has room for.
+    pub room: usize,
     /// When the oldest of them was decided, ns since 1970 UTC.
     pub oldest_ns: Option<i64>,
     /// Notifications that the receiver has taken.
@@ -88,6 +92,8 @@ pub struct ReceiverStatus {
 
 enum AlertOrder {
     Input(AlertInput),
+    /// Answered once it is on the disk.
+    Change(AlertInput, SyncSender<Result<(), String>>),
     Reload(Box<AlertSettings>, Teller, SyncSender<Result<(), RunError>>),
 }
 
@@ -127,6 +133,17 @@ impl AlertService {
     /// Hands on what happens; `false`: it found no room, or alerts have ended.
     pub fn give(&self, input: AlertInput) -> bool {
         self.orders.try_send(AlertOrder::Input(input)).is_ok()
+    }
+
+    /// Carries out what somebody wants, and returns once a restart would not forget it.
+    ///
+    /// # Errors
+    /// Alerts have ended, or the state cannot be saved; then it counts until a restart.
+    pub fn change(&self, input: AlertInput) -> Result<(), String> {
+        let (done, waits) = sync_channel(1);
+        let sent = self.orders.send(AlertOrder::Change(input, done));
+        let answered = sent.ok().and_then(|()| waits.recv().ok());
+        answered.unwrap_or_else(|| Err("the station ends".into()))
     }
 
     /// Goes over to other settings. What lasts and what waits stays.
@@ -215,6 +232,13 @@ impl Manager {
         self.changed = true;
         match order {
             AlertOrder::Input(input) => self.alerting.handle(utc_now_ns(), input),
+            AlertOrder::Change(input, done) => {
+                self.alerting.handle(utc_now_ns(), input);
+                self.save();
+                self.tell();
+                // Whoever asked may have gone.
+                let _ = done.send(self.unsaved.clone().map_or(Ok(()), Err));
+            }
             AlertOrder::Reload(settings, teller, done) => {
                 // Whoever asked may have gone.
                 let _ = done.send(self.reload(*settings, teller));
@@ -236,7 +260,19 @@ impl Manager {
         if self.changed && (!told.is_empty() || since >= SAVE_EVERY.as_nanos() as i64) {
             self.save();
         }
-        let receivers = self.couriers.iter().map(|(name, c)| (name.clone(), c.status())).collect();
+        self.tell();
+    }
+
+    /// Says how things are.
+    fn tell(&self) {
+        let now_ns = utc_now_ns();
+        let receivers = self.couriers.iter().map(|(name, courier)| {
+            let room = self.settings.queue.entries;
+            let config = self.settings.receiver.get(name);
+            let sink = config.map(|config| config.kind().to_owned()).unwrap_or_default();
+            (name.clone(), ReceiverStatus { sink, room, ..courier.status() })
+        });
+        let receivers = receivers.collect();
         let status = AlertStatus {
             alerts: self.alerting.alerts(now_ns),
             mutes: self.alerting.mutes().cloned().collect(),

@@ -125,21 +125,26 @@ impl Alert {
     /// - a link has up to [`LINK_MOST`] printable ASCII characters without `<`, `>`, `"`, and
     ///   begins with `http://` or `https://`; another one is left out.
     pub fn bounded(self) -> Alert {
-        let labels = self.labels.into_iter().filter(|(_, value)| !value.is_empty());
-        let (first, others): (Vec<_>, Vec<_>) =
-            labels.partition(|(name, _)| matches!(name.as_str(), "alertname" | "severity"));
-        let labels = first.into_iter().chain(others);
-        let named = labels.map(|(name, value)| (label_name(&name), label_value(&value)));
         let annotations = self.annotations.into_iter().take(ANNOTATIONS_MOST);
         let noted = annotations.map(|(name, text)| (label_name(&name), clean(&text, false)));
         Alert {
-            labels: named.take(LABELS_MOST).collect(),
+            labels: bounded_labels(self.labels),
             annotations: noted.map(|(name, text)| (name, cut(&text, TEXT_MOST))).collect(),
             evidence: cut(&clean(&self.evidence, true), TEXT_MOST),
             link: self.link.filter(|link| is_link(link)),
             ..self
         }
     }
+}
+
+/// Labels within the bounds of [`Alert::bounded`].
+pub fn bounded_labels(labels: LabelSet) -> LabelSet {
+    let labels = labels.into_iter().filter(|(_, value)| !value.is_empty());
+    let (first, others): (Vec<_>, Vec<_>) =
+        labels.partition(|(name, _)| matches!(name.as_str(), "alertname" | "severity"));
+    let labels = first.into_iter().chain(others);
+    let named = labels.map(|(name, value)| (label_name(&name), label_value(&value)));
+    named.take(LABELS_MOST).collect()
 }
 
 /// How bad it is, by its labels: see [`Alert::severity`].

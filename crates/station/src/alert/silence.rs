@@ -26,8 +26,11 @@ pub enum MuteKind {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Mute {
-    /// Its name, unique: a second one takes the place of the first.
+    /// Its id, unique: a second one takes the place of the first.
     pub id: String,
+    /// What people call it; empty: as its id.
+    #[serde(default)]
+    pub name: String,
     /// Why.
     pub kind: MuteKind,
     /// What it holds back: alerts whose labels match all of these. One without any matches all.
@@ -87,7 +90,8 @@ mod tests {
         let labels = LabelPatterns::of(&[("site", site)]);
         let (id, author) = (format!("{starts_ns}"), "ann".to_owned());
         let kind = MuteKind::Silence;
-        Mute { id, kind, labels, starts_ns, ends_ns, author, comment: String::new() }
+        let (name, comment) = (String::new(), String::new());
+        Mute { id, name, kind, labels, starts_ns, ends_ns, author, comment }
     }
 
     proptest! {

@@ -2,18 +2,22 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use sonde_api::events::{
-    AcknowledgeOrder, EventDetail, EventEntry, EventExplanation, EventGrade, Events, EventsQuery,
+    AcknowledgeOrder, EventAcknowledgement, EventDetail, EventEntry, EventExplanation, EventGrade,
+    Events, EventsQuery, VerdictEvidence,
 };
 use sonde_api::instant::UtcInstant;
 use sonde_api::page::{ListPage, PageRequest};
 use sonde_api::problem::ProblemDetails;
 use sonde_api::request::ChangeContext;
+use sonde_results::sla;
 use sonde_store::query::{EventList, EventRow, TimeRange};
-use sonde_store::{Answer, EventSeverity, Query, SeriesLabels};
+use sonde_store::{Answer, EventId, EventSeverity, Query, SeriesLabels};
 
 use super::{StationBackend, of_store, other_answer};
+use crate::alert::alerting::AlertInput;
+use crate::alert::silence::Acknowledgement;
 
 impl Events for StationBackend {
     fn events(
@@ -41,21 +45,25 @@ impl Events for StationBackend {
         let number: u64 = id.parse().map_err(|_| missing())?;
         let rows = self.event_rows(TimeRange { from_ns: i64::MIN, to_ns: i64::MAX })?;
         let row = rows.into_iter().find(|row| row.id.0 == number).ok_or_else(missing)?;
-        Ok(EventDetail {
-            event: entry_of(&row, &self.labels()?),
-            evidence: Vec::new(),
-            deliveries: Vec::new(),
-            details: details_of(&row.event.evidence),
-        })
+        self.detail_of(&row)
     }
 
     fn acknowledge(
         &self,
-        _: &str,
-        _: &AcknowledgeOrder,
-        _: &ChangeContext<'_>,
+        id: &str,
+        order: &AcknowledgeOrder,
+        change: &ChangeContext<'_>,
     ) -> Result<EventDetail, ProblemDetails> {
-        Err(ProblemDetails::not_offered("acknowledgement"))
+        let by = EventAcknowledgement {
+            by: change.caller.name.clone(),
+            at: change.now,
+            note: order.note.clone(),
+        };
+        self.note_acknowledgement(id, Some(by))
+    }
+
+    fn unacknowledge(&self, id: &str, _: &ChangeContext<'_>) -> Result<(), ProblemDetails> {
+        self.note_acknowledgement(id, None).map(drop)
     }
 
     fn explain(&self, _: &str) -> Result<EventExplanation, ProblemDetails> {
@@ -64,6 +72,44 @@ impl Events for StationBackend {
 }
 
 impl StationBackend {
+    /// Keeps in the store who takes care of an event, and tells alerts of it: they are not
+    /// repeated from then on.
+    fn note_acknowledgement(
+        &self,
+        id: &str,
+        by: Option<EventAcknowledgement>,
+    ) -> Result<EventDetail, ProblemDetails> {
+        let missing = || ProblemDetails::not_found("event", id);
+        let number: u64 = id.parse().map_err(|_| missing())?;
+        let value = by.as_ref().map(|a| json!({"by": a.by, "at_ns": a.at.ns(), "note": a.note}));
+        let noted = self.core.station(|s| s.note_event(EventId(number), ACKNOWLEDGED, value));
+        let noted = noted.ok_or_else(super::ending)?.map_err(|error| of_store(&error))?;
+        let row = EventRow { id: EventId(number), event: noted.ok_or_else(missing)? };
+        let labels = self.alert_of(&row.event);
+        let order = labels.map(|labels| match &by {
+            None => AlertInput::Unacknowledge(labels),
+            Some(by) => {
+                let (author, at_ns) = (by.by.clone(), by.at.ns());
+                let by = Acknowledgement { author, at_ns, comment: by.note.clone() };
+                AlertInput::Acknowledge(labels, by)
+            }
+        });
+        let told = order.and_then(|order| self.core.station(|s| s.change_alerts(order)).flatten());
+        told.unwrap_or(Ok(())).map_err(super::unsaved)?;
+        self.detail_of(&row)
+    }
+
+    fn detail_of(&self, row: &EventRow) -> Result<EventDetail, ProblemDetails> {
+        let window = row.event.evidence.get("window").cloned();
+        let window: Option<sla::Evidence> = window.and_then(|w| serde_json::from_value(w).ok());
+        Ok(EventDetail {
+            event: entry_of(row, &self.labels()?),
+            evidence: window.iter().map(VerdictEvidence::from).collect(),
+            deliveries: self.deliveries_of(&row.event),
+            details: details_of(&row.event.evidence),
+        })
+    }
+
     fn event_rows(&self, range: TimeRange) -> Result<Vec<EventRow>, ProblemDetails> {
         let ask = Query::Events(EventList { range, ..EventList::default() });
         match self.query(&ask)?.answer {
@@ -72,16 +118,17 @@ impl StationBackend {
         }
     }
 
-    fn labels(&self) -> Result<BTreeMap<u32, SeriesLabels>, ProblemDetails> {
+    pub(super) fn labels(&self) -> Result<BTreeMap<u32, SeriesLabels>, ProblemDetails> {
         let all = self.core.reader.series().map_err(|error| of_store(&error))?;
         Ok(all.into_iter().map(|series| (series.id.0, series.labels)).collect())
     }
 }
 
-fn entry_of(row: &EventRow, labels: &BTreeMap<u32, SeriesLabels>) -> EventEntry {
+pub(super) fn entry_of(row: &EventRow, labels: &BTreeMap<u32, SeriesLabels>) -> EventEntry {
     let EventRow { id, event } = row;
     let of_series = event.series.and_then(|series| labels.get(&series.0));
     let of_evidence = |name: &str| event.evidence.get(name)?.as_str().map(str::to_owned);
+    let label = |name: &str| event.evidence.get("labels")?.get(name)?.as_str().map(str::to_owned);
     EventEntry {
         id: id.0.to_string(),
         kind: event.kind.clone(),
@@ -93,16 +140,22 @@ fn entry_of(row: &EventRow, labels: &BTreeMap<u32, SeriesLabels>) -> EventEntry 
         subject: of_series
             .map(|labels| labels.target.clone())
             .or_else(|| of_evidence("subject"))
+            .or_else(|| label("target"))
+            .or_else(|| label("unit"))
             .or_else(|| of_evidence("unit"))
             .unwrap_or_default(),
-        objective: of_evidence("objective"),
+        objective: label("objective").or_else(|| of_evidence("objective")),
         title: event.title.clone(),
         begin: UtcInstant::from_ns(event.begin_ns),
         known: UtcInstant::from_ns(event.begin_ns),
         end: event.end_ns.map(UtcInstant::from_ns),
         last_good: None,
         series: event.series.map(|series| series.0).into_iter().collect(),
-        acknowledged: None,
+        acknowledged: event.evidence.get(ACKNOWLEDGED).map(|by| EventAcknowledgement {
+            by: by["by"].as_str().unwrap_or_default().to_owned(),
+            at: UtcInstant::from_ns(by["at_ns"].as_i64().unwrap_or_default()),
+            note: by["note"].as_str().unwrap_or_default().to_owned(),
+        }),
         doubtful: event.evidence.get("doubtful").and_then(Value::as_bool).unwrap_or(false),
     }
 }
@@ -110,5 +163,9 @@ fn entry_of(row: &EventRow, labels: &BTreeMap<u32, SeriesLabels>) -> EventEntry 
 fn details_of(evidence: &Value) -> BTreeMap<String, String> {
     let fields = evidence.as_object().into_iter().flatten();
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let fields = fields.filter(|(name, _)| !["window", ACKNOWLEDGED].contains(&name.as_str()));
     fields.map(|(name, value)| (name.clone(), text(value))).collect()
 }
+
+/// The field of an event's evidence that says who takes care of it.
+pub(super) const ACKNOWLEDGED: &str = "acknowledged";

@@ -1,8 +1,6 @@
 //! The station itself: units, health, configuration, reload.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::sync::PoisonError;
 
 use sonde_api::etag::EntityTag;
 use sonde_api::instant::UtcInstant;
@@ -10,17 +8,13 @@ use sonde_api::page::{ListPage, PageRequest};
 use sonde_api::problem::{ProblemDetails, ProblemKind};
 use sonde_api::request::{ChangeContext, RouteAnswer};
 use sonde_api::station::{
-    ConfigFault, ConfigText, DropCount, LengthSummary, QueueState, ReloadAction, ReloadPlan,
-    ReloadStep, StationAbout, StationClock, StationConfig, StationHealth, StationInfo, StoreHealth,
-    UnitDetail, UnitEntry, UnitsParams,
+    ConfigFault, ConfigText, LengthSummary, ReloadAction, ReloadPlan, ReloadStep, StationAbout,
+    StationConfig, StationHealth, StationInfo, UnitDetail, UnitEntry, UnitsParams,
 };
 use sonde_results::Hist;
 use sonde_run::error::SettingsError;
-use sonde_sys::clock::clock_state;
-use sonde_sys::disk::free_octets;
 
 use super::StationBackend;
-use crate::keep::thread::KeeperStatus;
 use crate::plan::UnitId;
 use crate::reload::{Step, StopReason};
 use crate::runner::Station;
@@ -41,8 +35,8 @@ impl StationInfo for StationBackend {
             now,
             config_version: self.core.config().version.clone(),
             units,
-            doubts: Vec::new(),
-            parts: ["store", "flows"].map(str::to_owned).into(),
+            doubts: self.doubts(),
+            parts: self.parts(),
         })
     }
 
@@ -80,47 +74,8 @@ impl StationInfo for StationBackend {
         })
     }
 
-    fn health(&self, _: UtcInstant) -> Result<StationHealth, ProblemDetails> {
-        let clock = clock_state();
-        let store = self.core.station(Station::store).unwrap_or_default();
-        let queues = self.core.hub.counts().into_iter().map(|counts| QueueState {
-            reader: counts.name,
-            length: 0,
-            capacity: 0,
-            dropped: counts.lost,
-        });
-        let mut drops: Vec<DropCount> = self
-            .unit_entries()
-            .into_iter()
-            .filter(|unit| unit.records_lost > 0)
-            .map(|unit| DropCount {
-                by: unit.name,
-                reason: "records_lost".to_owned(),
-                count: unit.records_lost,
-            })
-            .collect();
-        let by_store = [("records_lost", store.lost_records), ("rows_given_up", store.lost_rows)];
-        drops.extend(by_store.iter().filter(|(_, n)| *n > 0).map(|&(reason, count)| DropCount {
-            by: "store".to_owned(),
-            reason: reason.to_owned(),
-            count,
-        }));
-        let sound = store.error.is_none() && drops.is_empty();
-        Ok(StationHealth {
-            sound,
-            cpu: self.core.cpu.lock().unwrap_or_else(PoisonError::into_inner).share(),
-            memory_octets: memory_octets(),
-            clock: StationClock {
-                synchronised: clock.synchronised,
-                max_error_ns: clock.max_error_ns,
-                last_step: None,
-            },
-            queues: queues.collect(),
-            drops,
-            store: Some(self.store_health(store)),
-            doctor: Vec::new(),
-            doubts: Vec::new(),
-        })
+    fn health(&self, now: UtcInstant) -> Result<StationHealth, ProblemDetails> {
+        self.health_now(now)
     }
 
     fn config(&self) -> Result<RouteAnswer<StationConfig>, ProblemDetails> {
@@ -166,24 +121,19 @@ impl StationInfo for StationBackend {
 }
 
 impl StationBackend {
-    /// All units that the supervisor knows, by name.
-    fn unit_entries(&self) -> Vec<UnitEntry> {
-        let live = self.core.live_state();
-        live.units().filter_map(|(id, _)| live.unit_entry(id)).collect()
+    fn parts(&self) -> Vec<String> {
+        let alerts = self.core.station(Station::alerts).flatten().map(|_| "alerts");
+        ["store", "flows", "sql", "objectives"]
+            .into_iter()
+            .chain(alerts)
+            .map(str::to_owned)
+            .collect()
     }
 
-    fn store_health(&self, store: KeeperStatus) -> StoreHealth {
-        let folder = self.core.config().store.clone();
-        let seconds = (crate::service::utc_now().ns() - self.core.started.ns()) as f64 / 1e9;
-        StoreHealth {
-            backend: "embedded".to_owned(),
-            records_per_s: store.durable_rows as f64 / seconds.max(1.0),
-            lag_ms: if store.waiting_rows == 0 { 0 } else { BATCH_MS },
-            octets: octets_in(&folder),
-            free_octets: free_octets(&folder).ok(),
-            spool_octets: 0,
-            last_error: store.error,
-        }
+    /// All units that the supervisor knows, by name.
+    pub(super) fn unit_entries(&self) -> Vec<UnitEntry> {
+        let live = self.core.live_state();
+        live.units().filter_map(|(id, _)| live.unit_entry(id)).collect()
     }
 }
 
@@ -245,26 +195,3 @@ fn summary(hist: &Hist) -> LengthSummary {
     let of = |q: f64, least: u64| hist.quantile(q).filter(|_| hist.count >= least);
     LengthSummary { n: hist.count, p50_ns: of(0.5, 10), p99_ns: of(0.99, 500), max_ns: hist.max() }
 }
-
-/// Memory that this process holds, octets; 0: the kernel does not say.
-fn memory_octets() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-    kib.unwrap_or(0) * 1_024
-}
-
-/// Octets of all files in a folder and its folders. What goes meanwhile counts as nothing.
-fn octets_in(folder: &std::path::Path) -> u64 {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    entries
-        .map(|entry| match entry.metadata() {
-            Ok(meta) if meta.is_dir() => octets_in(&entry.path()),
-            Ok(meta) => meta.len(),
-            Err(_) => 0,
-        })
-        .sum()
-}
-
-/// Rows wait for so long at most while the store takes them, ms.
-const BATCH_MS: u64 = 200;

@@ -138,6 +138,7 @@ impl StationJudge {
     }
 
     fn month(&mut self, labels: &LabelSet, month: &ObjectiveMonth) {
+        let customer = self.customer_of(&month.objective);
         let figures = serde_json::to_value(month).unwrap_or_default();
         let mut labels = labels.clone();
         labels.insert("objective".into(), month.objective.clone());
@@ -155,7 +156,8 @@ impl StationJudge {
             available.unwrap_or_default()
         );
         let times = (month.start_ns, month.end_ns);
-        self.happened("sla_month", &labels, times, title, "", json!({"month": figures}));
+        let figures = json!({"month": figures, "customer": customer});
+        self.happened(SLA_MONTH, &labels, times, title, "", figures);
     }
 
     fn happened(
@@ -287,5 +289,7 @@ fn located_events(subject: &Subject, loss: &LocatedLoss) -> Vec<JudgeFinding> {
     all
 }
 
+/// The kind of the event that keeps a month which has closed.
+pub(crate) const SLA_MONTH: &str = "sla_month";
 /// Streams that an event names.
 const STREAMS: usize = 50;

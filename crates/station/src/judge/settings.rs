@@ -44,6 +44,9 @@ pub struct ObjectiveSettings {
     /// match. `*` stands for any characters, a `!` before the pattern for anything else.
     #[serde(rename = "match")]
     pub labels: LabelPatterns,
+    /// For whom it was promised: monthly reports can be by customer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub customer: Option<String>,
     /// The figures of a standard. A class of Y.1541 is a whole objective; the others are the rule of
     /// an availability or of errored seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -186,6 +189,8 @@ pub struct JudgeSettings {
 pub struct JudgedObjective {
     /// Whom.
     pub labels: LabelPatterns,
+    /// For which customer; empty: for none.
+    pub customer: String,
     /// What.
     pub objective: Arc<Objective>,
     /// How bad a breach is.
@@ -196,6 +201,7 @@ impl Default for ObjectiveSettings {
     fn default() -> Self {
         ObjectiveSettings {
             labels: LabelPatterns::default(),
+            customer: None,
             preset: None,
             metric: None,
             direction: MeasuredDirection::RoundTrip,
@@ -242,6 +248,7 @@ impl ObjectiveSettings {
         }
         let judged = |objective| JudgedObjective {
             labels: self.labels.clone(),
+            customer: self.customer.clone().unwrap_or_default(),
             objective: Arc::new(objective),
             severity: self.severity,
         };

@@ -386,6 +386,49 @@ fn announced_work_is_left_out_of_those_that_it_is_about() {
 }
 
 #[test]
+fn maintenance_that_is_entered_is_left_out_survives_a_restart_and_ends_early() {
+    let mut sim = Sim::new(&[AVAILABLE], vec![stream("muc", 1), stream("fra", 2)]);
+    let at = |s: i64| (BEGIN + s) * SECOND;
+    let entered = |ends_ns: i64| Mute {
+        id: "7".into(),
+        name: "new cable".into(),
+        kind: MuteKind::Maintenance,
+        labels: LabelPatterns::of(&[("target", "muc")]),
+        starts_ns: at(30),
+        ends_ns,
+        author: "ann".into(),
+        comment: String::new(),
+    };
+    let mutes = |sim: &Sim| -> Vec<Mute> {
+        let mute = |found: &JudgeFinding| match found {
+            JudgeFinding::Muted(mute) => Some(mute.clone()),
+            _ => None,
+        };
+        sim.found.iter().filter_map(mute).collect()
+    };
+    sim.judge.enter(entered(at(500)));
+    sim.seconds(20, 0);
+    assert_eq!(mutes(&sim), [], "it has not begun");
+    sim.restart(true, 0);
+    sim.seconds(20, 0);
+    sim.seconds(40, 20);
+    assert_eq!(mutes(&sim), [entered(at(500))], "alerts are held back from its begin on");
+    // It ends 80 s after the begin of all: what is lost from then on counts.
+    sim.judge.enter(entered(at(80)));
+    sim.seconds(20, 20);
+    sim.seconds(30, 0);
+    assert_eq!(mutes(&sim).last(), Some(&entered(at(80))));
+    let months = sim.judge.months_so_far();
+    let of = |subject: &str| months.iter().find(|m| m.subject.contains(subject)).unwrap();
+    assert_eq!(of("fra").availability.unavailable, 60);
+    assert_eq!(of("muc").availability.unavailable, 20);
+    let left_out = |e: &&sonde_results::sla::ExcludedTime| e.name == "new cable";
+    let excluded = of("muc").availability.excluded.iter().find(left_out).unwrap();
+    assert_eq!((excluded.intervals, excluded.kind), (50, ExclusionKind::Maintenance));
+    assert_eq!(sim.judge.status().entered, [entered(at(80))]);
+}
+
+#[test]
 fn an_outage_over_the_month_s_border_counts_in_both_months() {
     // 2026-12-01 00:00 UTC is 172,800 s after BEGIN.
     let mut sim = Sim::new(&[AVAILABLE], vec![stream("muc", 1)]);

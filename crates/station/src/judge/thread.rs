@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -18,9 +18,10 @@ use sonde_sys::clock::{steady_now, steady_scale, unix_now_ns};
 
 use super::settings::JudgeSettings;
 use super::trouble::{JudgeFinding, TroubleKind};
-use super::{JudgeState, JudgeStatus, StationJudge};
+use super::{JudgeState, JudgeStatus, Standing, StationJudge};
 use crate::alert::alerting::AlertInput;
 use crate::alert::delivery::AlertService;
+use crate::alert::silence::Mute;
 use crate::alert::spool::write_whole;
 use crate::hub::{Hub, Report};
 use crate::plan::UnitId;
@@ -30,8 +31,15 @@ pub struct JudgeService {
     /// How it goes.
     pub status: Latest<JudgeStatus>,
     stop: Stop,
-    orders: Sender<(JudgeSettings, BTreeSet<UnitId>)>,
+    orders: Sender<JudgeOrder>,
     thread: JoinHandle<()>,
+}
+
+enum JudgeOrder {
+    Reload(JudgeSettings, BTreeSet<UnitId>),
+    /// Answered once it is on the disk.
+    Enter(Mute, SyncSender<Result<(), String>>),
+    Ask(SyncSender<Vec<Standing>>),
 }
 
 impl JudgeService {
@@ -79,7 +87,26 @@ impl JudgeService {
     /// Goes over to other settings and units, soon.
     pub fn reload(&self, settings: JudgeSettings, units: BTreeSet<UnitId>) {
         // A judge that has ended judges by none.
-        let _ = self.orders.send((settings, units));
+        let _ = self.orders.send(JudgeOrder::Reload(settings, units));
+    }
+
+    /// Takes maintenance that is entered now, and returns once a restart would not forget it.
+    ///
+    /// # Errors
+    /// The judge has ended, or its state cannot be saved; then it counts until a restart.
+    pub fn enter(&self, maintenance: Mute) -> Result<(), String> {
+        let (done, waits) = sync_channel(1);
+        let sent = self.orders.send(JudgeOrder::Enter(maintenance, done));
+        let answered = sent.ok().and_then(|()| waits.recv().ok());
+        answered.unwrap_or_else(|| Err("the station ends".into()))
+    }
+
+    /// How every objective of every subject stands, in at most about a second.
+    pub fn standings(&self) -> Vec<Standing> {
+        let (done, waits) = sync_channel(1);
+        let sent = self.orders.send(JudgeOrder::Ask(done));
+        // A judge that has ended knows of none.
+        sent.ok().and_then(|()| waits.recv().ok()).unwrap_or_default()
     }
 
     /// Judges what has come, saves, and ends. To be called when no unit says anything more.
@@ -150,12 +177,23 @@ struct Judging {
 }
 
 impl Judging {
-    fn run(mut self, orders: &Receiver<(JudgeSettings, BTreeSet<UnitId>)>, stop: &Stop) {
+    fn run(mut self, orders: &Receiver<JudgeOrder>, stop: &Stop) {
         loop {
             let ends = stop.is_asked();
             self.collect(if ends { Duration::ZERO } else { TURN });
-            for (settings, units) in orders.try_iter() {
-                self.judge.reload(settings, &units, unix_now_ns());
+            let mut entered = Vec::new();
+            for order in orders.try_iter() {
+                match order {
+                    JudgeOrder::Reload(settings, units) => {
+                        self.judge.reload(settings, &units, unix_now_ns());
+                    }
+                    JudgeOrder::Enter(maintenance, done) => {
+                        self.judge.enter(maintenance);
+                        entered.push(done);
+                    }
+                    // Whoever asked may have gone.
+                    JudgeOrder::Ask(done) => drop(done.send(self.judge.standings())),
+                }
             }
             let now_ns = unix_now_ns();
             let lost = self.reports.lost();
@@ -165,7 +203,7 @@ impl Judging {
             }
             self.looked_ns = now_ns;
             let steady_ns = steady_now().as_nanos();
-            let timeout = ends || steady_ns >= self.timeout_ns;
+            let timeout = ends || !entered.is_empty() || steady_ns >= self.timeout_ns;
             if timeout {
                 self.judge.handle_timeout(now_ns);
                 self.timeout_ns = steady_ns + TIMEOUT_NS;
@@ -177,10 +215,12 @@ impl Judging {
             let over = self.pending.len().saturating_sub(PENDING);
             self.pending.drain(..over);
             let kept = self.keep();
-            let saved = self.save(news, ends, now_ns);
+            let saved = self.save(news, ends || !entered.is_empty(), ends, now_ns);
             if timeout || news {
-                self.report(kept.and(saved));
+                self.report(kept.and(saved.clone()));
             }
+            // Whoever asked may have gone.
+            entered.iter().for_each(|done| drop(done.send(saved.clone())));
             if ends {
                 return;
             }
@@ -258,10 +298,10 @@ impl Judging {
 
     /// Saves what a restart must not forget: at once where something was found, and every while.
     /// It takes a twentieth of the time at most.
-    fn save(&mut self, news: bool, ends: bool, now_ns: i64) -> Result<(), String> {
+    fn save(&mut self, news: bool, must: bool, ends: bool, now_ns: i64) -> Result<(), String> {
         let before = steady_now();
         let due = if news { self.save_after } else { self.save_after + SAVE_EVERY_NS };
-        if !ends && before.as_nanos() < due {
+        if !must && before.as_nanos() < due {
             return Ok(());
         }
         // What is not kept yet is found again after a restart, or told again.

@@ -15,6 +15,7 @@ use sonde_store::{
 };
 use sonde_sys::clock::{steady_now, steady_scale, unix_now_ns};
 use sonde_sys::disk::free_octets;
+use sonde_wire::time::Time;
 
 use super::settings::StoreSettings;
 use super::{Registry, RowMaker};
@@ -27,6 +28,8 @@ pub struct KeeperStatus {
     pub durable_rows: u64,
     /// Rows that wait for it.
     pub waiting_rows: u64,
+    /// Since when the oldest of them waits, by the steady clock; `None`: none does.
+    pub waiting_since: Option<Time>,
     /// Records that found no room on their way here.
     pub lost_records: u64,
     /// Rows that were given up because the store took none for too long.
@@ -118,7 +121,7 @@ struct Writing {
     /// Records that the store could not register.
     refused: u64,
     /// What is not durable yet, oldest first.
-    waiting: VecDeque<Batch>,
+    waiting: VecDeque<(Time, Batch)>,
     status: Latest<KeeperStatus>,
 }
 
@@ -137,7 +140,8 @@ impl Writing {
 
     /// Takes reports for so long, or until they make a large batch.
     fn collect(&mut self, patience: Duration) {
-        let end = steady_now() + patience.as_nanos() as i64;
+        let begun = steady_now();
+        let end = begun + patience.as_nanos() as i64;
         let mut taken = 0;
         loop {
             let left = Duration::from_nanos((end - steady_now()).max(0).unsigned_abs());
@@ -164,24 +168,26 @@ impl Writing {
         for rows in rows.into_iter().filter(|rows| !rows.is_empty()) {
             self.number += 1;
             let batch = Batch { writer: self.name.clone(), number: self.number, rows: rows.into() };
-            self.waiting.push_back(batch);
+            // Its first record came after this at the earliest.
+            self.waiting.push_back((begun, batch));
         }
         while self.waiting_rows() > MOST_ROWS {
-            let Some(batch) = self.waiting.pop_front() else { break };
+            let Some((_, batch)) = self.waiting.pop_front() else { break };
             self.status.update(|s| s.lost_rows += batch.rows.len() as u64);
         }
     }
 
     /// Gives the store what waits.
     fn write(&mut self) -> Result<(), StoreError> {
-        let taken = self.waiting.iter().try_for_each(|batch| self.writer.append(batch).map(drop));
+        let taken =
+            self.waiting.iter().try_for_each(|(_, batch)| self.writer.append(batch).map(drop));
         // What was taken before one was refused becomes durable all the same.
         let synced = self.writer.sync();
         while let Some(ticket) = self.writer.poll_durable() {
-            let Some(at) = self.waiting.iter().position(|b| b.number == ticket.number) else {
+            let Some(at) = self.waiting.iter().position(|(_, b)| b.number == ticket.number) else {
                 continue;
             };
-            let rows = self.waiting.remove(at).map_or(0, |batch| batch.rows.len() as u64);
+            let rows = self.waiting.remove(at).map_or(0, |(_, batch)| batch.rows.len() as u64);
             self.status.update(|s| s.durable_rows += rows);
         }
         taken.and(synced)
@@ -196,14 +202,15 @@ impl Writing {
         }
         let lost = self.reports.lost() + self.refused + self.rows.unknown();
         let waiting = self.waiting_rows() as u64;
+        let since = self.waiting.front().map(|(since, _)| *since);
         self.status.update(|s| {
-            (s.error, s.waiting_rows) = (failed, waiting);
+            (s.error, s.waiting_rows, s.waiting_since) = (failed, waiting, since);
             s.lost_records = lost;
         });
     }
 
     fn waiting_rows(&self) -> usize {
-        self.waiting.iter().map(|batch| batch.rows.len()).sum()
+        self.waiting.iter().map(|(_, batch)| batch.rows.len()).sum()
     }
 }
 

@@ -30,6 +30,8 @@ pub(crate) struct LiveThread {
     pub reader: EmbeddedReader,
     pub ring: Arc<LiveRing>,
     pub deadlines: Arc<Deadlines>,
+    /// What else is done each second.
+    pub each_second: Box<dyn FnMut(UtcInstant) + Send>,
     pub stop: Stop,
 }
 
@@ -41,7 +43,7 @@ impl LiveThread {
         Ok(thread.context("cannot start a thread; 'ulimit -u' bounds them")?)
     }
 
-    fn run(self) {
+    fn run(mut self) {
         let (mut next_ns, mut counts) = (0, None);
         while !self.stop.is_asked() {
             self.collect();
@@ -51,6 +53,7 @@ impl LiveThread {
                 next_ns = now_ns + EVERY_NS;
                 self.deadlines.look(steady_now());
                 self.publish(UtcInstant::from_ns(now_ns), &mut counts);
+                (self.each_second)(UtcInstant::from_ns(now_ns));
             }
         }
     }

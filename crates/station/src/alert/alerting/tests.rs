@@ -25,6 +25,7 @@ fn alert(site: &str, target: &str, starts_ns: i64, ends_ns: Option<i64>) -> Aler
 
 fn mute(id: &str, site: &str, span: std::ops::Range<i64>) -> Mute {
     Mute {
+        name: String::new(),
         id: id.into(),
         kind: MuteKind::Silence,
         labels: LabelPatterns::of(&[("site", site)]),
