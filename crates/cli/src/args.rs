@@ -44,6 +44,8 @@ pub enum Command {
     Status(crate::status::StatusArgs),
     /// List what happened at a running station
     Events(crate::status::EventsArgs),
+    /// Watch a running station
+    Top(crate::top::TopArgs),
     /// Make a token for a station's API
     Token(crate::token::TokenArgs),
     /// Write rows of a station's store as CSV, JSON Lines or Parquet

@@ -34,4 +34,5 @@ pub mod signals;
 pub mod station;
 pub mod status;
 pub mod token;
+pub mod top;
 pub mod traffic;

@@ -8,7 +8,7 @@ use sonde_cli::args::{Cli, Command};
 use sonde_cli::exit::{Exit, Failure};
 use sonde_cli::{
     agent, bench, compare, console, demo, doctor, export, flow, lab, log, manual, options, otg,
-    probe, query, reflect, report, rtt, schema, sonde_errln, station, status, token, traffic,
+    probe, query, reflect, report, rtt, schema, sonde_errln, station, status, token, top, traffic,
 };
 
 /// The state of thousands of streams lies in a few large allocations.
@@ -44,6 +44,7 @@ fn dispatch(command: Command) -> Result<Exit, Failure> {
         Command::Query(args) => query::run(&args),
         Command::Status(args) => status::status(&args),
         Command::Events(args) => status::events(&args),
+        Command::Top(args) => top::run(&args),
         Command::Token(args) => token::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Probe(args) => probe::run(&args),

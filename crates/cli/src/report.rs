@@ -1,10 +1,12 @@
 //! `sonde report`: a run of `sonde bench` as a page, tables and files.
 
+mod sla;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, anyhow};
-use clap::Args;
+use clap::{Args, Subcommand};
 use sonde_report::{Page, ReportFormat, render};
 use sonde_testbed::store;
 
@@ -12,11 +14,17 @@ use crate::choice::named;
 use crate::exit::{Exit, Failure};
 
 #[derive(Args, Debug)]
-#[command(after_help = HELP)]
+#[command(
+    after_help = HELP,
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true
+)]
 pub struct ReportArgs {
+    #[command(subcommand)]
+    pub kind: Option<ReportKind>,
     /// The run's folder; it may still be growing
-    #[arg(value_name = "RUN")]
-    pub run: PathBuf,
+    #[arg(value_name = "RUN", required = true)]
+    pub run: Option<PathBuf>,
     /// Where to write [default: RUN/report]
     #[arg(short, long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -26,11 +34,22 @@ pub struct ReportArgs {
     pub format: Vec<ReportFormat>,
 }
 
+/// Reports of something else than a benchmark.
+#[derive(Subcommand, Debug)]
+pub enum ReportKind {
+    /// A month of a station's objectives: compliance, errored seconds, unavailable time
+    Sla(sla::SlaReportArgs),
+}
+
 /// Writes the report of a run.
 ///
 /// # Errors
 /// A folder without a readable run.
 pub fn run(args: &ReportArgs) -> Result<Exit, Failure> {
+    if let Some(ReportKind::Sla(args)) = &args.kind {
+        return sla::run(args);
+    }
+    let folder = args.run.as_deref().unwrap_or(Path::new("."));
     let mut formats: Vec<ReportFormat> = Vec::new();
     for &format in &args.format {
         if formats.contains(&format) {
@@ -38,13 +57,18 @@ pub fn run(args: &ReportArgs) -> Result<Exit, Failure> {
         }
         formats.push(format);
     }
-    let run = store::read(&args.run)?;
+    let run = store::read(folder)?;
     let pages = render(&run, &formats).map_err(anyhow::Error::from)?;
-    let out = args.out.clone().unwrap_or_else(|| args.run.join("report"));
-    match save(&out, &pages) {
+    let out = args.out.clone().unwrap_or_else(|| folder.join("report"));
+    finish(&out, &pages)
+}
+
+/// Saves pages, and says which.
+fn finish(out: &Path, pages: &[Page]) -> Result<Exit, Failure> {
+    match save(out, pages) {
         Ok(()) => {
             let mut lines = String::new();
-            for page in main_pages(&pages) {
+            for page in main_pages(pages) {
                 lines.push_str(&format!("{}\n", out.join(page).display()));
             }
             print(&lines)
@@ -101,6 +125,7 @@ const HELP: &str = "\
 Example:
   sonde report runs/router
   sonde report runs/router --format html,md,csv --out paper/data
+  sudo sonde report sla --month 2026-11 --out november
   sonde report runs/router --format latex && pdflatex runs/router/report/report.tex
 html is one page with its figures inside; md comes with figures as SVG; latex needs booktabs
 and pgfplots; csv, tsv and parquet are a file a table, npy a matrix a table and a figure's line.

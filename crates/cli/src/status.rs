@@ -67,7 +67,8 @@ pub struct StationSocket {
 }
 
 impl StationSocket {
-    fn client(&self) -> StationClient {
+    /// Who asks it.
+    pub fn client(&self) -> StationClient {
         StationClient::new(&self.socket)
     }
 }
@@ -79,14 +80,25 @@ pub fn status(args: &StatusArgs) -> Result<Exit, Failure> {
     let station = get("/sonde/v1/station")?;
     let health = get("/sonde/v1/station/health")?;
     let states = get("/sonde/v1/states")?;
+    let silences = client.list("/sonde/v1/silences", "", usize::MAX).map_err(failed)?;
+    let has_alerts = station["parts"].as_array().is_some_and(|p| p.contains(&json!("alerts")));
+    let alerts = match has_alerts {
+        true => client.list("/sonde/v1/alerts", "", usize::MAX).map_err(failed)?,
+        false => Vec::new(),
+    };
     let units = client.list("/sonde/v1/units", "", usize::MAX).map_err(failed)?;
     let bad = units.iter().any(|unit| !works(unit)) || health["sound"] != true;
     if args.json {
         let counts = &states["counts"];
-        let all = json!({ "station": station, "units": units, "states": counts, "health": health });
+        let all = json!({
+            "station": station, "units": units, "states": counts, "health": health,
+            "silences": silences, "alerts": alerts,
+        });
         outln!("{all:#}");
     } else {
         print_status(&station, &health, &states["counts"]);
+        alerts.iter().for_each(print_alerts);
+        silences.iter().for_each(print_silence);
         print_units(&units);
     }
     Ok(if bad { Exit::Negative } else { Exit::Ok })
@@ -107,7 +119,7 @@ pub fn events(args: &EventsArgs) -> Result<Exit, Failure> {
     for event in &events {
         match args.json {
             true => outln!("{event}"),
-            false => print_event(event),
+            false => outln!("{}", event_line(event)),
         }
     }
     if events.is_empty() && !args.json {
@@ -116,39 +128,92 @@ pub fn events(args: &EventsArgs) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-fn failed(error: ClientError) -> Failure {
+/// What came of a request that failed.
+pub(crate) fn failed(error: ClientError) -> Failure {
     // Its text has its cause.
     Failure::CannotRun(anyhow!("{error}"))
 }
 
-fn works(unit: &Value) -> bool {
+/// Whether a unit does what it was asked to.
+pub(crate) fn works(unit: &Value) -> bool {
     matches!(unit["phase"].as_str(), Some("running" | "starting" | "done"))
 }
 
 fn print_status(station: &Value, health: &Value, counts: &Value) {
-    let text = |value: &Value| value.as_str().unwrap_or("?").to_owned();
     let ms = |value: &Value| value["ms"].as_i64().unwrap_or_default();
     let up = (ms(&station["now"]) - ms(&station["started"])).max(0) / 1_000 * 1_000_000_000;
-    let name = text(&station["name"]);
-    outln!("{name}: sonde {}, up {}", text(&station["version"]), format_duration(up));
+    let name = text_of(&station["name"]);
+    outln!("{name}: sonde {}, up {}", text_of(&station["version"]), format_duration(up));
+    outln!("streams: {}", state_counts(counts));
+    let store = &health["store"];
+    let count = |value: &Value| value.as_u64().unwrap_or(0);
+    let rate = store["records_per_s"].as_f64().unwrap_or(0.0);
+    outln!(
+        "store: {} MB, {rate:.0} records/s, {} not safe yet, the oldest for {} ms",
+        format_count(count(&store["octets"]) / 1_000_000),
+        format_count(count(&store["waiting_rows"])),
+        format_count(count(&store["lag_ms"])),
+    );
+    let items = |name: &str| health[name].as_array().into_iter().flatten();
+    for problem in items("problems") {
+        outln!("problem: {}", text_of(problem));
+    }
+    for doubt in items("doubts") {
+        let since = time_of(&doubt["from"]);
+        outln!("doubt since {since}: {}; {}", text_of(&doubt["text"]), text_of(&doubt["advice"]));
+    }
+    for drop in items("drops") {
+        let (all, recent) =
+            (format_count(count(&drop["count"])), format_count(count(&drop["recent"])));
+        let (by, reason) = (text_of(&drop["by"]), text_of(&drop["reason"]));
+        outln!("dropped by {by}: {all} since the start, {recent} in the last 5 min ({reason})");
+    }
+    let waiting = items("queues").filter(|queue| count(&queue["length"]) > 0);
+    for queue in waiting {
+        let (length, room) = (count(&queue["length"]), count(&queue["capacity"]));
+        let reader = text_of(&queue["reader"]);
+        outln!("queue of {reader}: {} of {}", format_count(length), format_count(room));
+    }
+}
+
+fn print_alerts(group: &Value) {
+    for alert in group["alerts"].as_array().into_iter().flatten() {
+        let held = alert["silences"].as_array().is_some_and(|s| !s.is_empty());
+        let held = if held { ", held back" } else { "" };
+        let by = acknowledged(alert).unwrap_or_default();
+        let severity = text_of(&alert["labels"]["severity"]);
+        let since = time_of(&alert["begin"]);
+        outln!("alert ({severity}) since {since}: {}{held}{by}", text_of(&alert["summary"]));
+    }
+}
+
+fn print_silence(silence: &Value) {
+    let labels = silence["labels"].as_object().into_iter().flatten();
+    let labels: Vec<String> = labels.map(|(name, v)| format!("{name}={}", text_of(v))).collect();
+    outln!(
+        "{} '{}' of {}: {} until {}",
+        text_of(&silence["kind"]),
+        text_of(&silence["name"]),
+        text_of(&silence["by"]),
+        labels.join(" "),
+        time_of(&silence["to"]),
+    );
+}
+
+/// How many streams are in which state: those of which there are some, and those that are well.
+pub(crate) fn state_counts(counts: &Value) -> String {
     let count = |name: &str| counts[name].as_u64().unwrap_or(0);
     let states = ["ok", "degraded", "breach", "down", "no_data", "excluded", "doubtful"];
     let states = states.iter().filter(|name| **name == "ok" || count(name) > 0);
     let states: Vec<String> = states
         .map(|name| format!("{} {}", format_count(count(name)), name.replace('_', " ")))
         .collect();
-    outln!("streams: {}", states.join(", "));
-    let store = &health["store"];
-    let octets = store["octets"].as_u64().unwrap_or(0);
-    let rate = store["records_per_s"].as_f64().unwrap_or(0.0);
-    outln!("store: {} MB, {rate:.0} records/s", format_count(octets / 1_000_000));
-    if let Some(why) = store["last_error"].as_str() {
-        outln!("the store takes nothing: {why}");
-    }
-    for drop in health["drops"].as_array().into_iter().flatten() {
-        let count = format_count(drop["count"].as_u64().unwrap_or(0));
-        outln!("dropped by {}: {count} ({})", text(&drop["by"]), text(&drop["reason"]));
-    }
+    states.join(", ")
+}
+
+/// A text; `?` where there is none.
+pub(crate) fn text_of(value: &Value) -> String {
+    value.as_str().unwrap_or("?").to_owned()
 }
 
 fn print_units(units: &[Value]) {
@@ -173,13 +238,22 @@ fn print_units(units: &[Value]) {
     table.lines(width, style, |_, _| Tone::Plain).iter().for_each(|line| outln!("{line}"));
 }
 
-fn time_of(instant: &Value) -> String {
+/// An instant for people.
+pub(crate) fn time_of(instant: &Value) -> String {
     let ms = instant["ms"].as_i64().unwrap_or_default();
     civil_time::plain(ms.saturating_mul(1_000_000))
 }
 
-fn print_event(event: &Value) {
-    let text = |name: &str| event[name].as_str().unwrap_or_default().to_owned();
+/// Who takes care of it, and what that one says.
+fn acknowledged(of: &Value) -> Option<String> {
+    let by = of["acknowledged"]["by"].as_str()?;
+    let note = of["acknowledged"]["note"].as_str().filter(|note| !note.is_empty());
+    Some(format!(", acknowledged by {by}{}", note.map(|n| format!(": {n}")).unwrap_or_default()))
+}
+
+/// An event in one line.
+pub(crate) fn event_line(event: &Value) -> String {
+    let text = |name: &str| event[name].as_str().unwrap_or_default();
     let ms = |name: &str| event[name]["ms"].as_i64();
     let begin = ms("begin").unwrap_or_default();
     let lasted = match ms("end") {
@@ -189,7 +263,10 @@ fn print_event(event: &Value) {
         }
         Some(_) => String::new(),
     };
-    outln!("{}{lasted}: {} ({})", time_of(&event["begin"]), text("title"), text("grade"));
+    let by = acknowledged(event).unwrap_or_default();
+    let id = event["id"].as_str().map(|id| format!(" [{id}]")).unwrap_or_default();
+    let (title, grade) = (text("title"), text("grade"));
+    format!("{}{lasted}: {title} ({grade}){by}{id}", time_of(&event["begin"]))
 }
 
 const STATUS_HELP: &str = "\
@@ -197,8 +274,8 @@ Example:
   sudo sonde status
   sonde status --socket /run/sonde/api.sock --json
 The socket is that of the configuration ([api] socket), else the path of the store with .sock behind.
-Exit codes: 0 all units work and nothing is dropped, 1 a unit does not work or something is dropped,
-2 usage, 3 no station answers.";
+Exit codes: 0 all units work and the station is sound, 1 a unit does not work, or within the last
+5 minutes something was dropped, or there is a problem or a doubt; 2 usage, 3 no station answers.";
 
 const EVENTS_HELP: &str = "\
 Example:
