@@ -35,7 +35,7 @@ cargo test --workspace --locked --no-run --quiet
 
 # The stamp is written last: an installation that was interrupted is made anew.
 if ! cmp -s tests/interop/requirements.txt "$VENV/installed.txt"; then
-    say "installing scapy, aioquic, snappi, pandas, aiosmtpd and others into $VENV"
+    say "installing scapy, aioquic, snappi, pandas, aiosmtpd, schemathesis and others into $VENV"
     rm -rf "$VENV"
     python3 -m venv "$VENV"
     "$VENV/bin/pip" install --quiet --disable-pip-version-check --require-hashes \
@@ -116,6 +116,10 @@ cargo test --workspace --locked --test parallel flow_collectors::goflow2
 export SONDE=$TARGET/debug/sonde PYTHONDONTWRITEBYTECODE=1
 # A variable of this name would be taken for a key.
 unset STAMP_HMAC_KEY
+
+say "a station's API as schemathesis asks it by its OpenAPI document: some minutes"
+"$VENV/bin/python" tests/interop/api_schemathesis.py "$SONDE" "$VENV/bin/schemathesis"
+
 if [ "$(id -u)" -ne 0 ]; then
     say "not root: the peers meet on the loopback, and the kernel reflector is left out"
     exec "$VENV/bin/python" tests/interop/run.py

@@ -95,6 +95,8 @@ pub enum Refused {
 
 struct Order {
     plan: Plan<Unit>,
+    /// Only look whether it can be.
+    foresee: bool,
     done: SyncSender<Result<Vec<Step>, Vec<ReloadError>>>,
 }
 
@@ -221,18 +223,25 @@ impl Station {
             return Err(Refused::AlertsCome);
         }
         let units = unit_ids(&config.plan);
-        let (done, waits) = sync_channel(1);
-        let sent = self.orders.send(Order { plan: config.plan, done });
-        // A station that ends takes no orders.
-        let steps = sent.ok().and_then(|()| waits.recv().ok()).unwrap_or(Ok(Vec::new()));
-        let steps = steps.map_err(Refused::Conflict)?;
-        self.keeper.set_retention(config.store.retention());
-        self.judge.reload(config.judge, units);
+        // What can be refused comes first: units are only looked at, and alerts either go over or
+        // stay as they were. Whoever reloads is alone, so that units cannot be refused afterwards.
+        self.order(config.plan.clone(), true)?;
         if let (Some(alerts), Some(settings)) = (&self.alerts, config.alert) {
             let teller = teller(&settings, &self.name);
             alerts.service.reload(settings, teller).map_err(Refused::Alerts)?;
         }
+        let steps = self.order(config.plan, false)?;
+        self.keeper.set_retention(config.store.retention());
+        self.judge.reload(config.judge, units);
         Ok(steps)
+    }
+
+    fn order(&self, plan: Plan<Unit>, foresee: bool) -> Result<Vec<Step>, Refused> {
+        let (done, waits) = sync_channel(1);
+        let sent = self.orders.send(Order { plan, foresee, done });
+        // A station that ends takes no orders.
+        let steps = sent.ok().and_then(|()| waits.recv().ok()).unwrap_or(Ok(Vec::new()));
+        steps.map_err(Refused::Conflict)
     }
 
     /// What is judged, and what is wrong.
@@ -343,9 +352,13 @@ impl Runner {
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
             }
             if ends.is_none() {
-                while let Ok(Order { plan, done }) = orders.try_recv() {
+                while let Ok(Order { plan, foresee, done }) = orders.try_recv() {
+                    let steps = match foresee {
+                        true => self.supervisor.foresee(&plan),
+                        false => self.reload(plan),
+                    };
                     // Whoever asked may have gone.
-                    let _ = done.send(self.reload(plan));
+                    let _ = done.send(steps);
                 }
             }
             self.turn();

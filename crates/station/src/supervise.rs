@@ -191,6 +191,14 @@ impl<S: UnitSpec> Supervisor<S> {
         self.units.iter().map(|(id, unit)| (id, unit.state))
     }
 
+    /// What going over to another plan would do. The steps are for people.
+    ///
+    /// # Errors
+    /// Units that cannot run side by side.
+    pub fn foresee(&self, plan: &Plan<S>) -> Result<Vec<Step>, Vec<ReloadError>> {
+        steps(&self.current(), plan)
+    }
+
     /// Goes over to another plan; the empty one ends all. The steps are for people.
     ///
     /// # Errors
@@ -201,7 +209,7 @@ impl<S: UnitSpec> Supervisor<S> {
         plan: Plan<S>,
         actions: &mut Vec<Action<S>>,
     ) -> Result<Vec<Step>, Vec<ReloadError>> {
-        let steps = steps(&self.current(), &plan)?;
+        let steps = self.foresee(&plan)?;
         for step in &steps {
             match step {
                 Step::Keep(id) | Step::Start(id) => self.want(now, id, &plan),

@@ -83,6 +83,38 @@ fn what_people_change_is_there_after_a_restart_and_ends_when_it_should() {
     assert_eq!(alert["acknowledged"]["note"], "cable ordered");
     assert_eq!(client.list("/sonde/v1/alerts", "audible=true", 10).unwrap(), Vec::<Value>::new());
 
+    // SQL reads what happened, within its limits, and writes nothing.
+    let sql = |text: &str, rows: u32| {
+        let body = json!({"sql": text, "limit_rows": rows}).to_string();
+        by(&station, "POST", "/sonde/v1/sql", Some(&tokens.read), &body)
+    };
+    let (status, table) = sql("SELECT kind, id FROM event WHERE kind = 'unit_failed'", 10);
+    assert_eq!(status, 200, "{table}");
+    assert_eq!(table["columns"][0]["values"][0], "unit_failed");
+    assert_eq!(table["columns"][1]["sql_type"], "INTEGER");
+    let many = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 50) SELECT i FROM n";
+    let (_, cut) = sql(many, 7);
+    assert_eq!((&cut["rows"], &cut["truncated"]), (&7.into(), &true.into()), "{cut}");
+    let (status, refused) = sql("DELETE FROM event", 10);
+    assert!(status == 422, "{refused}");
+    let endless =
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n";
+    let body = json!({"sql": endless, "limit_s": 1}).to_string();
+    let (status, ended) = by(&station, "POST", "/sonde/v1/sql", Some(&tokens.read), &body);
+    assert_eq!(status, 503, "{ended}");
+    let tables = client.get("/sonde/v1/sql/tables").unwrap();
+    assert!(tables["tables"].as_array().unwrap().iter().any(|t| t["name"] == "iv1m"), "{tables}");
+
+    // Nothing was dropped; a receiver that takes nothing is a problem that is said.
+    let health = client.get("/sonde/v1/station/health").unwrap();
+    assert_eq!(health["drops"], json!([]), "{health}");
+    let queue = |reader: &str| {
+        let queues = health["queues"].as_array().unwrap();
+        queues.iter().find(|queue| queue["reader"] == reader).cloned().unwrap()
+    };
+    assert_eq!(queue("store")["capacity"], 65_536);
+    assert_eq!(queue("alert.ops")["capacity"], 1_000);
+
     station.stop();
     let station = Running::start(&folder.0, CONFIG);
     let kinds: Vec<Value> = client
@@ -114,6 +146,53 @@ fn what_people_change_is_there_after_a_restart_and_ends_when_it_should() {
     });
     let ended = client.list(SILENCES, "ended=true&kind=silence", 10).unwrap();
     assert_eq!(ended.len(), 2, "{ended:?}");
+    station.stop();
+}
+
+#[test]
+fn a_reload_with_a_fault_in_alerts_changes_nothing_and_one_without_changes_all() {
+    if sonde_lab::skip("a_reload_with_a_fault_in_alerts_changes_nothing_and_one_without_changes") {
+        return;
+    }
+    let folder = Folder::new("whole");
+    Tokens::make(&folder.0.join("tokens"));
+    let station = Running::start(&folder.0, CONFIG);
+    let client = StationClient::new(&folder.0.join("store.sock"));
+    let get = |path: &str| client.get(path).unwrap();
+    let version = get("/sonde/v1/config")["version"].clone();
+    let units = || -> Vec<Value> {
+        let units = client.list("/sonde/v1/units", "", 10).unwrap();
+        units.into_iter().map(|unit| unit["name"].clone()).collect()
+    };
+    let receivers = || -> Vec<Value> {
+        let all = get("/sonde/v1/receivers")["receivers"].as_array().unwrap().clone();
+        all.into_iter().map(|receiver| receiver["name"].clone()).collect()
+    };
+    until("the unit is listed", || (units().len() == 1).then_some(()));
+    let reload = || {
+        let tag = client.send("GET", "/sonde/v1/config", &[], "").unwrap().etag.unwrap();
+        let named = format!("If-Match: {tag}");
+        client.send("POST", "/sonde/v1/config/reload", &[&named], "{}").unwrap()
+    };
+    // The new unit and the new objective are good; the new receiver's secret is nowhere.
+    let more = "[flow.second]\nsources = ['sonde-absent-2']\n\
+                [objective.loss]\nmetric = 'loss_ratio'\nlimit = '1%'\n\
+                [alert.receiver.late.webhook]\nurl_file = 'FOLDER/url'\n";
+    write_config(&folder.0, &format!("{CONFIG}\n{more}"));
+    let refused = reload();
+    let why = String::from_utf8_lossy(&refused.body).into_owned();
+    assert!(refused.status == 422 && why.contains("nothing has changed"), "{why}");
+    assert!(why.contains("alert.receiver.late.webhook"), "{why}");
+    assert_eq!((units(), receivers()), (vec!["flow.absent".into()], vec!["ops".into()]));
+    assert_eq!(get("/sonde/v1/config")["version"], version);
+
+    let url = folder.0.join("url");
+    fs::write(&url, "http://127.0.0.1:9/hook\n").unwrap();
+    fs::set_permissions(&url, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    assert_eq!(reload().status, 200);
+    until("the second unit is listed", || (units().len() == 2).then_some(()));
+    until("the second receiver is listed", || (receivers().len() == 2).then_some(()));
+    assert_ne!(get("/sonde/v1/config")["version"], version);
     station.stop();
 }
 
@@ -181,8 +260,7 @@ struct Running {
 
 impl Running {
     fn start(folder: &Path, text: &str) -> Running {
-        let path = folder.join("sonde.toml");
-        fs::write(&path, text.replace("FOLDER", &folder.display().to_string())).unwrap();
+        let path = write_config(folder, text);
         let loaded = LoadedConfig::read(&path).unwrap();
         let bound = BoundApi::bind(&loaded.config.api, &loaded.config.store.path).unwrap();
         let address = bound.address().unwrap();
@@ -197,6 +275,12 @@ impl Running {
         let ended = self.service.join();
         assert!(ended.stuck.is_empty(), "{ended:?}");
     }
+}
+
+fn write_config(folder: &Path, text: &str) -> PathBuf {
+    let path = folder.join("sonde.toml");
+    fs::write(&path, text.replace("FOLDER", &folder.display().to_string())).unwrap();
+    path
 }
 
 /// A folder of its own, removed at the end.

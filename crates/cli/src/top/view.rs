@@ -385,7 +385,10 @@ mod tests {
         let event = json!({"event": {"id": "1", "grade": "critical", "title": "muc is unavailable",
             "begin": {"ms": 0}, "end": end, "acknowledged": {"by": "ann", "note": ""}}});
         let line = picture.take("events", &event);
-        assert!(line[0].contains("1m long") && line[0].contains("acknowledged by ann"), "{line:?}");
+        assert!(
+            line[0].contains("60s long") && line[0].contains("acknowledged by ann"),
+            "{line:?}"
+        );
         let group = json!({"group": {"id": "g", "severity": "error", "since": {"ms": 0},
             "labels": {"site": "ber"}, "held_back": 1,
             "alerts": [{"summary": "loss"}, {"summary": "delay"}]}});

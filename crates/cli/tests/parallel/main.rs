@@ -18,4 +18,5 @@ mod report_cli;
 mod rtt_cli;
 mod stalled_reader;
 mod store_cli;
+mod top_cli;
 mod traffic;

@@ -315,10 +315,14 @@ impl Manager {
         let opened: Vec<(String, Opened)> = opened
             .map(|(name, _)| Ok((name.clone(), Opened::new(name, &settings)?)))
             .collect::<Result<_, RunError>>()?;
+        // Those of receivers that are new; those of others are taken over.
+        let mut spools: BTreeMap<String, SharedSpool> = BTreeMap::new();
+        for (name, _) in opened.iter().filter(|(name, _)| !self.couriers.contains_key(name)) {
+            spools.insert(name.clone(), open_spool(name, &settings)?);
+        }
         let (stay, end): (BTreeMap<_, _>, BTreeMap<_, _>) =
             std::mem::take(&mut self.couriers).into_iter().partition(|(name, _)| same(name));
         self.couriers = stay;
-        let mut spools: BTreeMap<String, SharedSpool> = BTreeMap::new();
         for (name, courier) in end {
             spools.insert(name, courier.end());
         }
