@@ -65,17 +65,17 @@ else
     say "no go: goflow2 is left out"
 fi
 
-# Receivers of alerts as Debian has them, with what they need. Unpacked, not installed: a package
+# Receivers of alerts and metrics as Debian has them, with what they need. Unpacked, not installed: a package
 # would start its daemon. What this host has already is not fetched.
 RECEIVERS=$PEERS/receivers
-RECEIVER_PACKAGES='prometheus-alertmanager rsyslog rsyslog-openssl snmptrapd'
+RECEIVER_PACKAGES='prometheus-alertmanager rsyslog rsyslog-openssl snmptrapd prometheus influxdb'
 fetch_receivers() {
     # shellcheck disable=SC2086 # one word a name
     apt-get -qq -y --no-install-recommends --download-only -o Debug::NoLocking=1 \
         -o "Dir::Cache::archives=$RECEIVERS/archives" install $RECEIVER_PACKAGES
 }
 if ! command -v apt-get >/dev/null; then
-    say "no apt-get: Alertmanager, rsyslog and snmptrapd are used where they are installed"
+    say "no apt-get: Alertmanager, rsyslog, snmptrapd, Prometheus, InfluxDB are used where they are installed"
 elif [ "$(cat "$RECEIVERS/unpacked.txt" 2>/dev/null)" != "$RECEIVER_PACKAGES" ]; then
     say "unpacking $RECEIVER_PACKAGES into $RECEIVERS, as far as they are not installed"
     rm -rf "$RECEIVERS"
@@ -109,6 +109,9 @@ SONDE_DOCS_PEERS=$PEERS cargo test --workspace --locked --test exclusive docs::p
 say "alerts at Alertmanager, rsyslog, snmptrapd and aiosmtpd"
 SONDE_RECEIVERS=$RECEIVERS SONDE_SMTP_PYTHON=$VENV/bin/python \
     cargo test --workspace --locked --test receivers
+
+say "what a station exports, at Prometheus and InfluxDB"
+SONDE_RECEIVERS=$RECEIVERS cargo test --workspace --locked --test exporters
 
 say "exported flows at goflow2"
 cargo test --workspace --locked --test parallel flow_collectors::goflow2

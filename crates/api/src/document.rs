@@ -297,7 +297,7 @@ fn headers() -> Value {
 
 /// The resource: what follows the prefix in a path.
 fn tag(path: &str) -> &str {
-    path.strip_prefix(crate::PREFIX).and_then(|rest| rest.split('/').next()).unwrap_or_default()
+    path.strip_prefix(crate::PREFIX).unwrap_or(&path[1..]).split('/').next().unwrap_or_default()
 }
 
 /// A parameter that may be left out is no parameter that may be null.

@@ -15,6 +15,7 @@ pub mod events;
 pub mod flows;
 pub mod instant;
 pub mod live;
+pub mod on_demand;
 pub mod openmetrics;
 pub mod page;
 pub mod params;
@@ -42,6 +43,7 @@ use alerts::Alerts;
 use events::Events;
 use flows::FlowQueries;
 use live::Live;
+use on_demand::OnDemandProbes;
 use readings::Readings;
 use runs::BenchRuns;
 use sla::Sla;
@@ -62,6 +64,7 @@ pub trait Backend:
     + BenchRuns
     + SqlQueries
     + Live
+    + OnDemandProbes
     + Send
     + Sync
 {
@@ -78,6 +81,7 @@ impl<T> Backend for T where
         + BenchRuns
         + SqlQueries
         + Live
+        + OnDemandProbes
         + Send
         + Sync
 {
@@ -96,6 +100,7 @@ pub fn routes() -> Vec<ApiRoute> {
         runs::routes(),
         sql::routes(),
         live::routes(),
+        on_demand::routes(),
     ];
     parts.into_iter().flatten().collect()
 }
@@ -103,5 +108,5 @@ pub fn routes() -> Vec<ApiRoute> {
 /// Version of the API: of the document, not of Sonde. It grows with every change of the document
 /// once a version is blessed (`openapi/blessed`).
 pub const API_VERSION: &str = "1.0.0-draft";
-/// What every path begins with.
+/// What every path begins with, but those that other programs know by name (`/probe`).
 pub const PREFIX: &str = "/sonde/v1/";

@@ -320,12 +320,12 @@ fn with<'a>(labels: &[Label<'a>], one: Label<'a>) -> Vec<Label<'a>> {
     labels.iter().copied().chain([one]).collect()
 }
 
-fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 /// Exact: floating-point text would move a bound by its last digit.
-fn seconds(ns: i128) -> String {
+pub(crate) fn seconds(ns: i128) -> String {
     let (sign, ns) = if ns < 0 { ("-", -ns) } else { ("", ns) };
     let text = format!("{sign}{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000);
     let short = text.trim_end_matches('0');

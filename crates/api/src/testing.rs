@@ -18,6 +18,7 @@ use crate::events::{
 use crate::flows::{FlowPointTable, FlowQueries, FlowQuery, FlowTopTable};
 use crate::instant::{QueryRange, UtcInstant};
 use crate::live::{Live, LiveData, LiveTopic};
+use crate::on_demand::{OnDemandFailure, OnDemandParams, OnDemandProbes, OnDemandResult};
 use crate::page::{ListPage, PageRequest};
 use crate::problem::{ProblemDetails, ProblemKind};
 use crate::readings::{
@@ -569,6 +570,14 @@ impl SqlQueries for FakeBackend {
 
     fn sql_tables(&self) -> Result<SqlCatalogue, ProblemDetails> {
         Err(ProblemDetails::not_offered("SQL"))
+    }
+}
+
+impl OnDemandProbes for FakeBackend {
+    /// Whoever is called `silent` does not answer.
+    fn probe_now(&self, ask: &OnDemandParams) -> Result<OnDemandResult, ProblemDetails> {
+        let failure = (ask.target == "silent").then_some(OnDemandFailure::NoAnswer);
+        Ok(OnDemandResult { failure, ..OnDemandResult::default() })
     }
 }
 

@@ -32,6 +32,7 @@ use self::control::ReloadRequest;
 pub use self::control::{Control, Reloaded};
 use self::event::Changed;
 pub use self::event::{About, Event, Status};
+pub use self::names::resolve as look_up;
 use self::outbox::Outbox;
 use self::session::ProbeSession;
 pub use self::settings::{Family, Settings, TargetEntry};

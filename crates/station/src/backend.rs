@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use sonde_api::instant::UtcInstant;
 use sonde_api::live::Live;
+use sonde_api::on_demand::{OnDemandParams, OnDemandProbes, OnDemandResult};
 use sonde_api::problem::{ProblemDetails, ProblemKind};
 use sonde_api::readings::SeriesChoice;
 use sonde_api::ring::LiveRing;
@@ -63,6 +64,14 @@ impl StationBackend {
 impl Live for StationBackend {
     fn live(&self) -> &Arc<LiveRing> {
         &self.core.ring
+    }
+}
+
+impl OnDemandProbes for StationBackend {
+    fn probe_now(&self, ask: &OnDemandParams) -> Result<OnDemandResult, ProblemDetails> {
+        // Not held while it is measured: a reload does not wait.
+        let modules = self.core.config().modules.clone();
+        self.core.on_demand.measure(&modules, ask)
     }
 }
 

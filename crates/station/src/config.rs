@@ -27,6 +27,7 @@ use sonde_run::{flow, probe, reflect, rtt};
 
 use crate::alert::route::LabelPatterns;
 use crate::alert::settings::AlertSettings;
+use crate::export::on_demand::{ModuleSettings, Modules};
 use crate::judge::settings::{
     JudgeSettings, JudgedMaintenance, JudgedObjective, MaintenanceSettings, ObjectiveSettings,
 };
@@ -69,6 +70,8 @@ pub struct ConfigFile {
     pub objective: BTreeMap<String, ObjectiveSettings>,
     /// Announced work, by name.
     pub maintenance: BTreeMap<String, MaintenanceSettings>,
+    /// How measurements on demand are made (`/probe`), by name.
+    pub module: BTreeMap<String, ModuleSettings>,
 }
 
 /// The station itself.
@@ -94,6 +97,8 @@ pub struct Config {
     pub judge: JudgeSettings,
     /// How its API is reached.
     pub api: ApiSettings,
+    /// How measurements on demand are made.
+    pub modules: Modules,
     /// All its units.
     pub plan: Plan<Unit>,
 }
@@ -157,6 +162,7 @@ impl Config {
                     maintenance: merged.maintenance.into_values().map(|m| m.0).collect(),
                 },
                 api: merged.api.map(|(api, _)| api).unwrap_or_default(),
+                modules: merged.modules.into_iter().map(|(name, m)| (name, m.0)).collect(),
                 plan,
             }),
             false => Err(merged.errors),
@@ -209,6 +215,7 @@ struct Merged {
     netns: BTreeMap<UnitId, (String, FileLine)>,
     objectives: BTreeMap<String, (Vec<JudgedObjective>, FileLine)>,
     maintenance: BTreeMap<String, (JudgedMaintenance, FileLine)>,
+    modules: BTreeMap<String, (ModuleSettings, FileLine)>,
     errors: Vec<SettingsError>,
 }
 
@@ -261,6 +268,13 @@ impl Merged {
             if let Some((found, at)) = self.judged(file, "maintenance", name, found) {
                 let kept = self.maintenance.insert(name.clone(), (found, at.clone()));
                 self.once("maintenance", name, kept.map(|(_, first)| first), &at);
+            }
+        }
+        for (name, settings) in &says.module {
+            let found = settings.check().map(|()| settings.clone()).map_err(|error| vec![error]);
+            if let Some((found, at)) = self.judged(file, "module", name, found) {
+                let kept = self.modules.insert(name.clone(), (found, at.clone()));
+                self.once("module", name, kept.map(|(_, first)| first), &at);
             }
         }
     }

@@ -27,6 +27,7 @@ use crate::backend::StationBackend;
 use crate::backend::deadline::Deadlines;
 use crate::backend::news::News;
 use crate::config::{Config, ReadFile};
+use crate::export::on_demand::{Modules, OnDemand};
 use crate::hub::{Hub, Report};
 use crate::live::LiveState;
 use crate::live::thread::{LiveThread, REPORTS};
@@ -121,6 +122,8 @@ pub(crate) struct ServiceCore {
     pub cpu: Mutex<CpuLook>,
     /// What was dropped, and what the store took, in the last minutes.
     pub recent: Mutex<RecentCounts>,
+    /// Measurements of `/probe`.
+    pub on_demand: OnDemand,
 }
 
 /// Processor time as it was last looked at.
@@ -138,6 +141,7 @@ pub(crate) struct RunConfig {
     pub files: Vec<ReadFile>,
     pub plan: Plan<Unit>,
     pub store: PathBuf,
+    pub modules: Modules,
     api: ApiSettings,
 }
 
@@ -181,6 +185,7 @@ impl Service {
             files,
             plan: config.plan.clone(),
             store: config.store.path.clone(),
+            modules: config.modules.clone(),
             api: config.api.clone(),
         };
         let name = config.station_name();
@@ -201,6 +206,7 @@ impl Service {
             deadlines: Arc::default(),
             cpu: Mutex::new(CpuLook::new()),
             recent: Mutex::default(),
+            on_demand: OnDemand::default(),
         });
         let mut service = Service { core, served: None, live: None, live_stop: Stop::default() };
         match service.open(bound, reports, states) {
@@ -271,6 +277,7 @@ impl Service {
         self.live_stop.ask();
         self.live.take().map(join_logged);
         self.core.ring.close();
+        self.core.on_demand.end();
         self.core.deadlines.end_all();
         drop(self.served.take());
         ended
@@ -323,7 +330,7 @@ impl ServiceCore {
         let tokens = running.api.tokens.as_deref().filter(|_| running.api.listen.is_some());
         let tokens = tokens.map(TokenStore::read).transpose();
         let tokens = tokens.map_err(|error| ReloadFailure::Tokens(error.to_string()))?;
-        let plan = config.plan.clone();
+        let (plan, modules) = (config.plan.clone(), config.modules.clone());
         let steps = self.station(|station| station.reload(config));
         let steps = steps.ok_or(ReloadFailure::Ending)?.map_err(ReloadFailure::Refused)?;
         if let Some(tokens) = tokens {
@@ -333,6 +340,7 @@ impl ServiceCore {
             running.since = utc_now();
         }
         (running.version, running.files, running.plan) = (version.clone(), files, plan);
+        running.modules = modules;
         Ok((steps, version))
     }
 }
