@@ -110,8 +110,9 @@ say "alerts at Alertmanager, rsyslog, snmptrapd and aiosmtpd"
 SONDE_RECEIVERS=$RECEIVERS SONDE_SMTP_PYTHON=$VENV/bin/python \
     cargo test --workspace --locked --test receivers
 
-say "what a station exports, at Prometheus and InfluxDB"
-SONDE_RECEIVERS=$RECEIVERS cargo test --workspace --locked --test exporters
+say "what a station exports, at Prometheus, InfluxDB and opentelemetry-proto"
+SONDE_RECEIVERS=$RECEIVERS SONDE_OTLP_PYTHON=$VENV/bin/python \
+    cargo test --workspace --locked --test exporters
 
 say "exported flows at goflow2"
 cargo test --workspace --locked --test parallel flow_collectors::goflow2

@@ -9,6 +9,10 @@
 //! These never line up with ours (2^30 ns is 1.0737 s), and no other bound does, either: a value
 //! counted at such a bound is in doubt by what one of our buckets holds, whose width is at most
 //! 3.1 % of it. [`count_to`] says both ends of that.
+//!
+//! What else exports the same series takes them by [`walk`].
+
+mod own;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,6 +20,8 @@ use std::fmt::Write as _;
 use sonde_results::caveat::Caveat;
 use sonde_results::hist::{bounds_of, bucket_of};
 use sonde_results::{Counters, Hist, Interval};
+
+pub use self::own::{ExportMetrics, OwnMetrics, QueueMetrics, StoreMetrics, UnitMetrics};
 
 /// What a station has counted since its start. Counters never go down while it runs.
 #[derive(Clone, Debug, Default)]
@@ -30,6 +36,8 @@ pub struct MetricsSnapshot {
     pub groups: Vec<GroupMetrics>,
     /// Checks of application-level modules.
     pub checks: Vec<CheckMetrics>,
+    /// How the station itself does.
+    pub own: OwnMetrics,
 }
 
 /// By what series are told apart.
@@ -118,9 +126,35 @@ impl StreamMetrics {
     }
 }
 
-/// The text, and its media type is [`OPENMETRICS`].
-pub fn render(snapshot: &MetricsSnapshot) -> String {
-    let mut page = MetricsPage { station: &snapshot.station, text: String::new(), series: 0 };
+/// A name and a value.
+pub type MetricLabel<'a> = (&'static str, &'a str);
+
+/// A family of series.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetricFamily<'a> {
+    /// Its name, without `_total`.
+    pub name: &'a str,
+    /// `counter`, `gauge`, `histogram` or `info`.
+    pub kind: &'static str,
+    /// `seconds`, `bytes`, or none.
+    pub unit: Option<&'static str>,
+    /// What it is, in one line.
+    pub help: &'a str,
+}
+
+/// What takes series, one after the other.
+pub trait MetricSink {
+    /// The next series are of this family.
+    fn family(&mut self, family: &MetricFamily<'_>);
+
+    /// One of them: its whole name, its labels with that of the station first, and its value as
+    /// decimal digits.
+    fn sample(&mut self, name: &str, labels: &[MetricLabel<'_>], value: &str);
+}
+
+/// Gives all series of a snapshot to `sink`.
+pub fn walk(snapshot: &MetricsSnapshot, sink: &mut dyn MetricSink) {
+    let mut page = MetricsPage { station: &snapshot.station, sink, series: 0 };
     let mut streams: BTreeMap<&MetricLabels, StreamMetrics> = BTreeMap::new();
     for stream in &snapshot.streams {
         match streams.get_mut(&stream.labels) {
@@ -134,11 +168,18 @@ pub fn render(snapshot: &MetricsSnapshot) -> String {
     page.caveats(&streams);
     page.delays(&snapshot.groups);
     page.checks(&snapshot.checks);
+    page.own(&snapshot.own);
     page.family("sonde_metrics_series", "gauge", None, "Series on this page, but this one");
     let series = page.series;
     page.sample("sonde_metrics_series", &[], &series.to_string());
-    page.text.push_str("# EOF\n");
-    page.text
+}
+
+/// The text, and its media type is [`OPENMETRICS`].
+pub fn render(snapshot: &MetricsSnapshot) -> String {
+    let mut text = MetricsText(String::new());
+    walk(snapshot, &mut text);
+    text.0.push_str("# EOF\n");
+    text.0
 }
 
 /// How many values of `hist` are at or below `bound` ns: at least and at most. Both are equal
@@ -162,11 +203,9 @@ pub fn shown_bounds() -> impl Iterator<Item = i64> {
 
 struct MetricsPage<'a> {
     station: &'a str,
-    text: String,
+    sink: &'a mut dyn MetricSink,
     series: usize,
 }
-
-type Label<'a> = (&'static str, &'a str);
 
 impl MetricsPage<'_> {
     fn info(&mut self, version: &str) {
@@ -271,7 +310,7 @@ impl MetricsPage<'_> {
 
     /// With `sum`, count and sum are written, too. They may not be where values can be negative:
     /// the sum would be no counter (OpenMetrics 1.0, "Histogram").
-    fn histogram(&mut self, name: &str, labels: &[Label<'_>], hist: &Hist, sum: bool) {
+    fn histogram(&mut self, name: &str, labels: &[MetricLabel<'_>], hist: &Hist, sum: bool) {
         let bucket = format!("{name}_bucket");
         for bound in shown_bounds() {
             let le = seconds(i128::from(bound));
@@ -287,36 +326,51 @@ impl MetricsPage<'_> {
         }
     }
 
-    fn family(&mut self, name: &str, kind: &str, unit: Option<&str>, help: &str) {
-        let _ = writeln!(self.text, "# TYPE {name} {kind}");
-        if let Some(unit) = unit {
-            let _ = writeln!(self.text, "# UNIT {name} {unit}");
-        }
-        let _ = writeln!(self.text, "# HELP {name} {help}.");
+    fn family(&mut self, name: &str, kind: &'static str, unit: Option<&'static str>, help: &str) {
+        self.sink.family(&MetricFamily { name, kind, unit, help });
     }
 
-    fn sample(&mut self, name: &str, labels: &[Label<'_>], value: &str) {
+    fn sample(&mut self, name: &str, labels: &[MetricLabel<'_>], value: &str) {
         self.series += 1;
-        self.text.push_str(name);
-        self.text.push('{');
         let station = ("station", self.station);
-        for (i, (name, value)) in std::iter::once(&station).chain(labels).enumerate() {
-            let comma = if i > 0 { "," } else { "" };
-            let _ = write!(self.text, "{comma}{name}=\"{}\"", escaped(value));
-        }
-        let _ = writeln!(self.text, "}} {value}");
+        let all: Vec<MetricLabel<'_>> = std::iter::once(&station).chain(labels).copied().collect();
+        self.sink.sample(name, &all, value);
     }
 }
 
-fn of_stream(labels: &MetricLabels) -> [Label<'_>; 3] {
+/// OpenMetrics, but its last line.
+struct MetricsText(String);
+
+impl MetricSink for MetricsText {
+    fn family(&mut self, family: &MetricFamily<'_>) {
+        let MetricFamily { name, kind, unit, help } = family;
+        let _ = writeln!(self.0, "# TYPE {name} {kind}");
+        if let Some(unit) = unit {
+            let _ = writeln!(self.0, "# UNIT {name} {unit}");
+        }
+        let _ = writeln!(self.0, "# HELP {name} {help}.");
+    }
+
+    fn sample(&mut self, name: &str, labels: &[MetricLabel<'_>], value: &str) {
+        self.0.push_str(name);
+        self.0.push('{');
+        for (i, (name, value)) in labels.iter().enumerate() {
+            let comma = if i > 0 { "," } else { "" };
+            let _ = write!(self.0, "{comma}{name}=\"{}\"", escaped(value));
+        }
+        let _ = writeln!(self.0, "}} {value}");
+    }
+}
+
+fn of_stream(labels: &MetricLabels) -> [MetricLabel<'_>; 3] {
     [("target", &labels.target), ("class", &labels.class), ("module", &labels.module)]
 }
 
-fn of_group(labels: &MetricLabels) -> [Label<'_>; 2] {
+fn of_group(labels: &MetricLabels) -> [MetricLabel<'_>; 2] {
     [("class", &labels.class), ("module", &labels.module)]
 }
 
-fn with<'a>(labels: &[Label<'a>], one: Label<'a>) -> Vec<Label<'a>> {
+fn with<'a>(labels: &[MetricLabel<'a>], one: MetricLabel<'a>) -> Vec<MetricLabel<'a>> {
     labels.iter().copied().chain([one]).collect()
 }
 

@@ -108,6 +108,22 @@ pub enum UnitPhase {
     Refused,
 }
 
+impl UnitPhase {
+    /// As it stands in JSON and in labels.
+    pub fn name(self) -> &'static str {
+        match self {
+            UnitPhase::Blocked => "blocked",
+            UnitPhase::Starting => "starting",
+            UnitPhase::Running => "running",
+            UnitPhase::Stopping => "stopping",
+            UnitPhase::Waiting => "waiting",
+            UnitPhase::Stuck => "stuck",
+            UnitPhase::Done => "done",
+            UnitPhase::Refused => "refused",
+        }
+    }
+}
+
 /// A unit in the list.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct UnitEntry {
@@ -190,6 +206,8 @@ pub struct StationHealth {
     /// The store; absent: there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub store: Option<StoreHealth>,
+    /// Its exporters, by name.
+    pub exports: Vec<ExportHealth>,
     /// What `sonde doctor` finds, as of its last run.
     pub doctor: Vec<DoctorEntry>,
     /// What it doubts of itself, the newest first, also what is over.
@@ -253,6 +271,36 @@ pub struct StoreHealth {
     /// Octets that wait for a server that is away.
     pub spool_octets: u64,
     /// Its last failure, in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<String>,
+}
+
+/// How an exporter does.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct ExportHealth {
+    /// Its name in the configuration.
+    pub name: String,
+    /// `otlp`, `influx` or `remote_write`.
+    pub kind: String,
+    /// Requests that wait.
+    pub waiting: u64,
+    /// Octets of them.
+    pub waiting_octets: u64,
+    /// Samples, data points or lines that the receiver has taken.
+    pub delivered_points: u64,
+    /// When it last took some; absent: never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_delivery: Option<UtcInstant>,
+    /// Points that it refused for good.
+    pub refused_points: u64,
+    /// Points that found no room while it was away.
+    pub dropped_points: u64,
+    /// Tries that failed.
+    pub failures: u64,
+    /// Since when it takes nothing; absent: the last try went well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failing_since: Option<UtcInstant>,
+    /// What was wrong last, without secrets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
 }

@@ -249,6 +249,7 @@ impl StationInfo for FakeBackend {
             queues: Vec::new(),
             drops: Vec::new(),
             store: None,
+            exports: Vec::new(),
             doctor: Vec::new(),
             doubts: Vec::new(),
         })

@@ -6,7 +6,7 @@ mod alerts;
 pub(crate) mod deadline;
 mod events;
 mod flows;
-mod health;
+pub(crate) mod health;
 mod info;
 pub(crate) mod news;
 mod overview;

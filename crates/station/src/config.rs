@@ -28,6 +28,8 @@ use sonde_run::{flow, probe, reflect, rtt};
 use crate::alert::route::LabelPatterns;
 use crate::alert::settings::AlertSettings;
 use crate::export::on_demand::{ModuleSettings, Modules};
+use crate::export::settings::ExportSettings;
+use crate::export::thread::ExportTable;
 use crate::judge::settings::{
     JudgeSettings, JudgedMaintenance, JudgedObjective, MaintenanceSettings, ObjectiveSettings,
 };
@@ -72,6 +74,8 @@ pub struct ConfigFile {
     pub maintenance: BTreeMap<String, MaintenanceSettings>,
     /// How measurements on demand are made (`/probe`), by name.
     pub module: BTreeMap<String, ModuleSettings>,
+    /// Where what is measured is pushed to, by name.
+    pub export: BTreeMap<String, ExportSettings>,
 }
 
 /// The station itself.
@@ -99,6 +103,8 @@ pub struct Config {
     pub api: ApiSettings,
     /// How measurements on demand are made.
     pub modules: Modules,
+    /// Where what is measured is pushed to.
+    pub exports: ExportTable,
     /// All its units.
     pub plan: Plan<Unit>,
 }
@@ -162,6 +168,7 @@ impl Config {
                     maintenance: merged.maintenance.into_values().map(|m| m.0).collect(),
                 },
                 api: merged.api.map(|(api, _)| api).unwrap_or_default(),
+                exports: merged.exports.into_iter().map(|(name, e)| (name, e.0)).collect(),
                 modules: merged.modules.into_iter().map(|(name, m)| (name, m.0)).collect(),
                 plan,
             }),
@@ -216,6 +223,7 @@ struct Merged {
     objectives: BTreeMap<String, (Vec<JudgedObjective>, FileLine)>,
     maintenance: BTreeMap<String, (JudgedMaintenance, FileLine)>,
     modules: BTreeMap<String, (ModuleSettings, FileLine)>,
+    exports: BTreeMap<String, (ExportSettings, FileLine)>,
     errors: Vec<SettingsError>,
 }
 
@@ -275,6 +283,13 @@ impl Merged {
             if let Some((found, at)) = self.judged(file, "module", name, found) {
                 let kept = self.modules.insert(name.clone(), (found, at.clone()));
                 self.once("module", name, kept.map(|(_, first)| first), &at);
+            }
+        }
+        for (name, settings) in &says.export {
+            let found = settings.check().map(|()| settings.clone()).map_err(|error| vec![error]);
+            if let Some((found, at)) = self.judged(file, "export", name, found) {
+                let kept = self.exports.insert(name.clone(), (found, at.clone()));
+                self.once("export", name, kept.map(|(_, first)| first), &at);
             }
         }
     }

@@ -11,7 +11,9 @@ use std::sync::Arc;
 
 use sonde_api::datum::{Datum, DatumColumn};
 use sonde_api::instant::UtcInstant;
-use sonde_api::openmetrics::{GroupMetrics, MetricLabels, MetricsSnapshot, StreamMetrics};
+use sonde_api::openmetrics::{
+    GroupMetrics, MetricLabels, MetricsSnapshot, OwnMetrics, StreamMetrics,
+};
 use sonde_api::readings::{LiveReading, ReadingMetric, ReadingState, StateCounts};
 use sonde_api::station::{UnitEntry, UnitPhase};
 use sonde_results::caveat::CaveatSet;
@@ -271,6 +273,11 @@ impl LiveState {
         found
     }
 
+    /// The labels of a stream of a unit; `None`: there is no such stream.
+    pub(crate) fn stream_labels(&self, unit: &UnitId, stream: u32) -> Option<&SeriesLabels> {
+        Some(&self.units.get(unit)?.streams.get(stream as usize)?.labels)
+    }
+
     /// All units.
     pub(crate) fn units(&self) -> impl Iterator<Item = (&UnitId, &UnitLive)> {
         self.units.iter()
@@ -334,6 +341,7 @@ impl LiveState {
             streams: streams.collect(),
             groups: self.groups.values().cloned().collect(),
             checks: Vec::new(),
+            own: OwnMetrics::default(),
         }
     }
 }

@@ -11,7 +11,11 @@ use std::time::Duration;
 
 use ring::digest::{SHA256, digest};
 use sonde_api::instant::UtcInstant;
+use sonde_api::openmetrics::{
+    ExportMetrics, MetricsSnapshot, OwnMetrics, QueueMetrics, StoreMetrics, UnitMetrics,
+};
 use sonde_api::ring::{LiveRing, RingLimits};
+use sonde_api::station::UnitEntry;
 use sonde_api::{Backend, etag::EntityTag};
 use sonde_run::confined::Uses;
 use sonde_run::error::{RunError, SettingsError};
@@ -19,15 +23,18 @@ use sonde_run::running::{Invocation, Latest, RecordReceiver, Stop};
 use sonde_run::thread::join_logged;
 use sonde_server::api::{ApiHooks, TokenStore};
 use sonde_store::EmbeddedReader;
-use sonde_sys::clock::{steady_now, unix_now_ns};
+use sonde_sys::clock::{clock_state, steady_now, unix_now_ns};
 use sonde_sys::usage::Usage;
 use sonde_wire::time::Time;
 
 use crate::backend::StationBackend;
 use crate::backend::deadline::Deadlines;
+use crate::backend::health::memory_octets;
 use crate::backend::news::News;
 use crate::config::{Config, ReadFile};
 use crate::export::on_demand::{Modules, OnDemand};
+use crate::export::status::ExporterStatus;
+use crate::export::thread::{self as export_thread, ExportThread, Exports};
 use crate::hub::{Hub, Report};
 use crate::live::LiveState;
 use crate::live::thread::{LiveThread, REPORTS};
@@ -84,6 +91,9 @@ pub enum ReloadFailure {
     /// The file of tokens cannot be used.
     #[error("{0}")]
     Tokens(String),
+    /// An exporter cannot be, on this host.
+    #[error("{0}")]
+    Exports(RunError),
     /// The station ends.
     #[error("the station ends")]
     Ending,
@@ -101,6 +111,8 @@ pub struct Service {
     served: Option<ServedApi>,
     live: Option<JoinHandle<()>>,
     live_stop: Stop,
+    exporting: Option<JoinHandle<()>>,
+    export_stop: Stop,
 }
 
 /// What the API sees of the station.
@@ -124,6 +136,7 @@ pub(crate) struct ServiceCore {
     pub recent: Mutex<RecentCounts>,
     /// Measurements of `/probe`.
     pub on_demand: OnDemand,
+    pub exports: Exports,
 }
 
 /// Processor time as it was last looked at.
@@ -190,6 +203,9 @@ impl Service {
         };
         let name = config.station_name();
         let reports = hub.subscribe("live", REPORTS);
+        let exported = hub.subscribe("exports", export_thread::REPORTS);
+        let exports = Exports::default();
+        exports.apply(exports.prepare(&config.exports)?);
         let station = runner::start(config, hub.clone(), stop.clone(), kept, invocation)?;
         let (states, reader) = (station.states.clone(), station.reader());
         let core = Arc::new(ServiceCore {
@@ -207,9 +223,17 @@ impl Service {
             cpu: Mutex::new(CpuLook::new()),
             recent: Mutex::default(),
             on_demand: OnDemand::default(),
+            exports,
         });
-        let mut service = Service { core, served: None, live: None, live_stop: Stop::default() };
-        match service.open(bound, reports, states) {
+        let mut service = Service {
+            core,
+            served: None,
+            live: None,
+            live_stop: Stop::default(),
+            exporting: None,
+            export_stop: Stop::default(),
+        };
+        match service.open(bound, (reports, exported), states) {
             Ok(()) => Ok(service),
             Err(error) => {
                 // Units that run already end in order.
@@ -224,10 +248,20 @@ impl Service {
     fn open(
         &mut self,
         bound: BoundApi,
-        reports: RecordReceiver<Arc<Report>>,
+        (reports, exported): (RecordReceiver<Arc<Report>>, RecordReceiver<Arc<Report>>),
         states: Latest<BTreeMap<UnitId, UnitState>>,
     ) -> Result<(), RunError> {
         let core = &self.core;
+        let own = core.clone();
+        let exporting = ExportThread {
+            exports: core.exports.clone(),
+            reports: exported,
+            states: states.clone(),
+            station: core.name.clone(),
+            own: Arc::new(move || own.own_metrics()),
+            stop: self.export_stop.clone(),
+        };
+        self.exporting = Some(exporting.start()?);
         let thread = LiveThread {
             state: core.live.clone(),
             reports,
@@ -249,7 +283,10 @@ impl Service {
         let backend: Arc<dyn Backend> = Arc::new(StationBackend::new(core.clone()));
         let (counts, ready) = (core.clone(), core.clone());
         let hooks = ApiHooks {
-            metrics: Some(Arc::new(move || counts.live_state().metrics(utc_now()))),
+            metrics: Some(Arc::new(move || {
+                let own = counts.own_metrics();
+                MetricsSnapshot { own, ..counts.live_state().metrics(utc_now()) }
+            })),
             ready: Some(Arc::new(move || ready.is_ready())),
         };
         self.served = Some(bound.serve(&backend, &hooks)?);
@@ -274,6 +311,8 @@ impl Service {
     pub fn join(mut self) -> StationEnded {
         let station = self.core.station.write().unwrap_or_else(PoisonError::into_inner).take();
         let ended = station.map(Station::join).unwrap_or_default();
+        self.export_stop.ask();
+        self.exporting.take().map(join_logged);
         self.live_stop.ask();
         self.live.take().map(join_logged);
         self.core.ring.close();
@@ -297,6 +336,36 @@ impl ServiceCore {
     /// Asks the station; `None`: it has ended.
     pub fn station<T>(&self, ask: impl FnOnce(&Station) -> T) -> Option<T> {
         self.station.read().unwrap_or_else(PoisonError::into_inner).as_ref().map(ask)
+    }
+
+    /// How the station itself does, as metrics.
+    pub fn own_metrics(&self) -> OwnMetrics {
+        let store = self.station(Station::store).unwrap_or_default();
+        let units = {
+            let live = self.live_state();
+            let entries = live.units().filter_map(|(id, _)| live.unit_entry(id));
+            entries.map(unit_metrics).collect()
+        };
+        let queues = self.hub.counts().into_iter().map(|counts| QueueMetrics {
+            reader: counts.name,
+            handed: counts.handed,
+            dropped: counts.lost,
+        });
+        OwnMetrics {
+            started_ns: self.started.ns(),
+            cpu_ns: u64::try_from(Usage::read().cpu.as_nanos()).unwrap_or(u64::MAX),
+            memory_octets: memory_octets(),
+            clock_synchronised: clock_state().synchronised,
+            units,
+            queues: queues.collect(),
+            store: StoreMetrics {
+                works: store.error.is_none(),
+                rows: store.durable_rows,
+                waiting_rows: store.waiting_rows,
+                lost_rows: store.lost_rows,
+            },
+            exports: self.exports.status().into_iter().map(export_metrics).collect(),
+        }
     }
 
     fn is_ready(&self) -> bool {
@@ -331,8 +400,10 @@ impl ServiceCore {
         let tokens = tokens.map(TokenStore::read).transpose();
         let tokens = tokens.map_err(|error| ReloadFailure::Tokens(error.to_string()))?;
         let (plan, modules) = (config.plan.clone(), config.modules.clone());
+        let exports = self.exports.prepare(&config.exports).map_err(ReloadFailure::Exports)?;
         let steps = self.station(|station| station.reload(config));
         let steps = steps.ok_or(ReloadFailure::Ending)?.map_err(ReloadFailure::Refused)?;
+        self.exports.apply(exports);
         if let Some(tokens) = tokens {
             self.tokens.replace(tokens);
         }
@@ -342,6 +413,28 @@ impl ServiceCore {
         (running.version, running.files, running.plan) = (version.clone(), files, plan);
         running.modules = modules;
         Ok((steps, version))
+    }
+}
+
+fn unit_metrics(unit: UnitEntry) -> UnitMetrics {
+    UnitMetrics {
+        phase: unit.phase.name(),
+        starts: unit.starts,
+        records: unit.records,
+        records_lost: unit.records_lost,
+        name: unit.name,
+    }
+}
+
+fn export_metrics(status: ExporterStatus) -> ExportMetrics {
+    ExportMetrics {
+        delivered: status.delivered,
+        refused: status.refused,
+        dropped: status.dropped,
+        failures: status.failures,
+        waiting_octets: status.waiting_octets as u64,
+        failing: status.failing_since_ns.is_some(),
+        name: status.name,
     }
 }
 

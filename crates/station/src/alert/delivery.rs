@@ -8,7 +8,7 @@
 mod courier;
 mod datagram;
 mod exec;
-mod http;
+pub(crate) mod http;
 mod mail;
 mod snmp;
 mod syslog;

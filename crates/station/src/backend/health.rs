@@ -7,13 +7,15 @@ use std::sync::{MutexGuard, PoisonError};
 use sonde_api::instant::UtcInstant;
 use sonde_api::problem::ProblemDetails;
 use sonde_api::station::{
-    DropCount, QueueState, SelfDoubt, StationClock, StationHealth, StoreHealth,
+    DropCount, ExportHealth, QueueState, SelfDoubt, StationClock, StationHealth, StoreHealth,
 };
 use sonde_results::Caveat;
+use sonde_results::choice::Choice as _;
 use sonde_sys::clock::{clock_state, steady_now};
 use sonde_sys::disk::free_octets;
 
 use super::StationBackend;
+use crate::export::status::ExporterStatus;
 use crate::judge::trouble::{Trouble, TroubleKind};
 use crate::keep::thread::KeeperStatus;
 use crate::recent::{CountKey, RecentCounts};
@@ -52,6 +54,7 @@ impl StationBackend {
             queues: self.queues(),
             drops,
             store: Some(self.store_health(&store, &grown)),
+            exports: self.core.exports.status().into_iter().map(export_health).collect(),
             doctor: Vec::new(),
             doubts,
         })
@@ -170,8 +173,25 @@ fn stored_rows() -> CountKey {
     (STORE.to_owned(), "rows".to_owned())
 }
 
+/// How an exporter does.
+fn export_health(status: ExporterStatus) -> ExportHealth {
+    ExportHealth {
+        kind: status.kind.word().to_owned(),
+        waiting: status.waiting as u64,
+        waiting_octets: status.waiting_octets as u64,
+        delivered_points: status.delivered,
+        last_delivery: status.delivered_ns.map(UtcInstant::from_ns),
+        refused_points: status.refused,
+        dropped_points: status.dropped,
+        failures: status.failures,
+        failing_since: status.failing_since_ns.map(UtcInstant::from_ns),
+        last_error: status.last_error,
+        name: status.name,
+    }
+}
+
 /// Memory that this process holds, octets; 0: the kernel does not say.
-fn memory_octets() -> u64 {
+pub(crate) fn memory_octets() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());

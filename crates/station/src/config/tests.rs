@@ -302,6 +302,26 @@ fn the_objectives_of_the_documentation_can_be_judged() {
 }
 
 #[test]
+fn an_exporter_or_module_that_cannot_be_is_named_by_its_line_and_key() {
+    let text = "[probe.core]\ntarget = [{ host = 'h' }]\n[export.a]\nkind = 'otlp'\n\
+                url = 'collector:4318'\n[export.b]\nkind = 'influx'\n\
+                [module.c]\nstream = { count = 5000 }\n[module.'d e']\n";
+    let errors = parse(text).unwrap_err();
+    let found = messages(&errors);
+    for wanted in [
+        "s.toml line 5: export.a.url: ",
+        "s.toml line 6: export.b.url: ",
+        "s.toml line 9: module.c.stream.count: ",
+        "s.toml line 10: module.d e: ",
+    ] {
+        assert!(found.iter().any(|error| error.starts_with(wanted)), "{wanted}: {found:?}");
+    }
+    assert_eq!(errors.len(), 4, "{found:?}");
+    let unknown = parse("[export.a]\nkind = 'statsd'\n").unwrap_err();
+    assert!(messages(&unknown)[0].contains("`otlp`"), "{:?}", messages(&unknown));
+}
+
+#[test]
 fn every_example_can_be_run() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/station");
     let mut found = 0;

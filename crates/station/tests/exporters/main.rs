@@ -7,6 +7,9 @@
 #[allow(dead_code)]
 #[path = "../receivers/bed.rs"]
 mod bed;
+mod influx;
 mod network;
 mod on_demand;
+mod otlp;
 mod prometheus;
+mod remote_write;

@@ -4,16 +4,26 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
 use sonde_lab::{Host, LinkOptions, Topology};
 use sonde_run::running::{Invocation, Stop};
+use sonde_station::client::StationClient;
 use sonde_station::hub::{Hub, Report};
-use sonde_station::serve::{AccessRole, BoundApi, issue_token};
-use sonde_station::service::{LoadedConfig, Service};
+use sonde_station::serve::{AccessRole, BoundApi, default_socket, issue_token};
+use sonde_station::service::{LoadedConfig, ReloadFailure, Service};
 
 use crate::bed::Bed;
 
 /// The target of the measuring station.
 pub const TARGET: &str = "10.1.0.2";
+/// A probe of two classes to it.
+pub const PROBE: &str = "
+[probe.core]
+stream = { interval = '5ms', dscp = [0, 46] }
+run = { record_interval = '200ms', timeout = '500ms' }
+[[probe.core.target]]
+host = '10.1.0.2'
+";
 
 /// The station that measures, and what it needs.
 pub struct Network {
@@ -72,8 +82,35 @@ impl Network {
 
     /// Goes over to another configuration.
     pub fn reload(&self, text: &str) {
+        self.try_reload(text).unwrap();
+    }
+
+    /// The same, where it may be refused.
+    pub fn try_reload(&self, text: &str) -> Result<(), ReloadFailure> {
         write_config(&self.station.file, &format!("{}{text}", self.head), &self.station.store);
-        self.station.service.as_ref().unwrap().reload().unwrap();
+        let service = self.station.service.as_ref().unwrap();
+        // Threads that begin are in the namespace of who asks.
+        self.near.inside(|| service.reload().map(drop)).unwrap()
+    }
+
+    /// Asks the station by its socket.
+    pub fn client(&self) -> StationClient {
+        StationClient::new(&default_socket(&self.station.store))
+    }
+
+    /// What the station's health says of an exporter.
+    pub fn export(&self, name: &str) -> Value {
+        let health = self.client().get("/sonde/v1/station/health").unwrap();
+        let exports = health["exports"].as_array().unwrap();
+        exports.iter().find(|export| export["name"] == name).cloned().unwrap_or_default()
+    }
+
+    /// The sum of a series of `/metrics`, by the begin of its lines.
+    pub fn metric(&self, begin: &str) -> f64 {
+        let reply = self.client().send("GET", "/metrics", &[], "").unwrap();
+        let text = String::from_utf8(reply.body).unwrap();
+        let lines = text.lines().filter(|line| line.starts_with(begin));
+        lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
     }
 
     /// The address of the station's API, as text.

@@ -5,10 +5,11 @@ use std::time::Duration;
 use serde_json::Value;
 use sonde_lab::Host;
 
-use crate::bed::{Bed, Program, program};
+use crate::bed::{Bed, Program, program, start_in};
 
 pub struct Prometheus {
-    _program: Program,
+    program: Option<Program>,
+    start: Box<dyn Fn() -> Program>,
     near: Host,
 }
 
@@ -20,14 +21,33 @@ impl Prometheus {
         let text = format!(
             "global:\n  scrape_interval: 1s\n  scrape_timeout: 1s\nscrape_configs:\n{scrapes}"
         );
-        let mut command = near.command(found.get_program().to_str().unwrap());
-        command
-            .args(["--config.file", &bed.write("prometheus.yml", &text)])
-            .args(["--storage.tsdb.path", &bed.path("data"), "--web.enable-remote-write-receiver"])
-            .args(["--web.listen-address", LISTEN]);
-        let prometheus = Prometheus { _program: bed.start(command), near: near.clone() };
+        let path = found.get_program().to_str().unwrap().to_owned();
+        let (config, data) = (bed.write("prometheus.yml", &text), bed.path("data"));
+        let (host, folder) = (near.clone(), bed.folder.clone());
+        let start = move || {
+            let mut command = host.command(&path);
+            command.args(["--config.file", &config, "--storage.tsdb.path", &data]).args([
+                "--web.enable-remote-write-receiver",
+                "--web.listen-address",
+                LISTEN,
+            ]);
+            start_in(&folder, command)
+        };
+        let program = Some(start());
+        let prometheus = Prometheus { program, start: Box::new(start), near: near.clone() };
         bed.until("Prometheus", || prometheus.get("/-/ready").is_some());
         Some(prometheus)
+    }
+
+    /// Ends it; its data stay.
+    pub fn end(&mut self) {
+        self.program = None;
+    }
+
+    /// Starts it again.
+    pub fn begin(&mut self, bed: &Bed) {
+        self.program = Some((self.start)());
+        bed.until("Prometheus again", || self.get("/-/ready").is_some());
     }
 
     /// The answer to a query; an error of it is a failure.

@@ -60,11 +60,8 @@ impl Bed {
     }
 
     /// Starts a program. What it says is in the file `out`.
-    pub fn start(&self, mut command: Command) -> Program {
-        let out = File::create(self.folder.join("out")).unwrap();
-        let errors = out.try_clone().unwrap();
-        command.stdin(Stdio::null()).stdout(out).stderr(errors).current_dir(&self.folder);
-        Program(command.spawn().unwrap())
+    pub fn start(&self, command: Command) -> Program {
+        start_in(&self.folder, command)
     }
 
     /// Waits until something is so; else says what the program said.
@@ -93,6 +90,14 @@ impl Drop for Bed {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.folder);
     }
+}
+
+/// Starts a program in a folder. What it says is in the file `out`.
+pub fn start_in(folder: &Path, mut command: Command) -> Program {
+    let out = File::create(folder.join("out")).unwrap();
+    let errors = out.try_clone().unwrap();
+    command.stdin(Stdio::null()).stdout(out).stderr(errors).current_dir(folder);
+    Program(command.spawn().unwrap())
 }
 
 /// A process that ends with the value.

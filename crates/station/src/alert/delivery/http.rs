@@ -1,4 +1,4 @@
-//! POST requests over HTTP/1.1 and TLS.
+//! POST requests over HTTP/1.1 and TLS, of alerts and exporters.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -14,8 +14,20 @@ use super::SEND_WITHIN;
 use crate::alert::sink::{HttpPost, SinkReply};
 
 /// Sends requests. No proxy of the environment, no redirection, no connection kept.
-pub(super) struct HttpClient {
+pub(crate) struct HttpClient {
     agent: Agent,
+}
+
+/// A request with any body.
+pub(crate) struct SentPost<'a> {
+    /// Where to: `http` or `https`.
+    pub url: &'a str,
+    /// Media type of the body.
+    pub content_type: &'a str,
+    /// Headers besides those that every request has.
+    pub headers: &'a [(&'static str, String)],
+    /// What is sent.
+    pub body: &'a [u8],
 }
 
 impl HttpClient {
@@ -48,8 +60,8 @@ impl HttpClient {
     /// Sends one after the other, until one is not taken. The last answer.
     pub fn post_all(&self, posts: &[HttpPost]) -> Result<SinkReply, String> {
         let mut last = SinkReply::Sent;
-        for post in posts {
-            last = self.post(post)?;
+        for HttpPost { url, headers, body } in posts {
+            last = self.send(&SentPost { url, content_type: "application/json", headers, body })?;
             if !matches!(last, SinkReply::Http { status: 200..300, .. }) {
                 break;
             }
@@ -57,12 +69,13 @@ impl HttpClient {
         Ok(last)
     }
 
-    fn post(&self, post: &HttpPost) -> Result<SinkReply, String> {
-        let mut request = self.agent.post(&post.url).content_type("application/json");
-        for (name, value) in &post.headers {
+    /// Sends one.
+    pub fn send(&self, post: &SentPost<'_>) -> Result<SinkReply, String> {
+        let mut request = self.agent.post(post.url).content_type(post.content_type);
+        for (name, value) in post.headers {
             request = request.header(*name, value);
         }
-        let mut answer = request.send(&post.body[..]).map_err(|e| e.to_string())?;
+        let mut answer = request.send(post.body).map_err(|e| e.to_string())?;
         let status = answer.status().as_u16();
         let retry_after = answer.headers().get("retry-after").and_then(|v| v.to_str().ok());
         let retry_after = retry_after.and_then(|text| text.trim().parse().ok());
