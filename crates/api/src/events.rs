@@ -200,13 +200,21 @@ pub struct EventExplanation {
     pub baseline_from: UtcInstant,
     /// End of that.
     pub baseline_to: UtcInstant,
+    /// Windows as long as the time that was looked at, in that: 6 or more make it sound.
+    pub baseline_windows: u64,
+    /// Series that were looked at.
+    pub series: u64,
+    /// When it was computed.
+    pub computed: UtcInstant,
     /// How far it can be relied on.
     pub grade: ExplanationGrade,
     /// The answer in sentences, for people.
     pub text: Vec<String>,
     /// What explains it, the best first: at most 3.
     pub candidates: Vec<ExplanationCandidate>,
-    /// What is suspected first and is clean, in sentences.
+    /// What fits next best instead of the first: at most 3.
+    pub next: Vec<ExplanationCandidate>,
+    /// What is suspected first and is clean, with its bad samples and all.
     pub acquitted: Vec<String>,
 }
 
@@ -229,13 +237,14 @@ pub enum ExplanationGrade {
 pub struct ExplanationCandidate {
     /// What it is, by all of its names: the data cannot tell those apart.
     pub names: Vec<String>,
-    /// What kind of fault, if that is known: `filled_link`, `member`, `policer`, `route_change`.
+    /// What kind of fault, if that is known: `filled_link`, `bad_member`, `policer`, `server`,
+    /// `resolver`, `route_change`, `physical`, `common`, `starved_station`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// Share of the excess that it explains, about 0 to 1.
     pub coverage: f64,
-    /// Share of its series that are affected, 0 to 1.
-    pub purity: f64,
+    /// Share of its series that are affected, 0 to 1; null: none has samples enough to show it.
+    pub purity: Option<f64>,
     /// Share of bad samples inside.
     pub inside_ratio: f64,
     /// Samples inside.
@@ -246,6 +255,11 @@ pub struct ExplanationCandidate {
     pub outside_n: u64,
     /// Share of bad samples inside before.
     pub before_ratio: f64,
+    /// How many series it has.
+    pub series: u64,
+    /// On which way its packets were lost; absent: the event is about no losses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub direction: Option<sla::LossDirection>,
     /// Evidence of other instruments at that time, in sentences.
     pub evidence: Vec<String>,
 }

@@ -46,6 +46,8 @@ pub enum Command {
     Events(crate::status::EventsArgs),
     /// Watch a running station
     Top(crate::top::TopArgs),
+    /// Say what changed most at the time of an event of a running station
+    Explain(crate::explain::ExplainArgs),
     /// Make a token for a station's API
     Token(crate::token::TokenArgs),
     /// Write rows of a station's store as CSV, JSON Lines or Parquet

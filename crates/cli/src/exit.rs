@@ -120,10 +120,10 @@ Exit codes:
        output that cannot be opened or that another process writes, a name that does not resolve
        or a host without a way where there is no other target (probe), a run that cannot be read
        (report, compare), a capture that cannot be read (flow, rtt), no station that answers
-       (status, events)
+       (status, events, explain, top)
   4    measured, but not all of it was saved: a full disk, a collector that took nothing
-  5    measured, but the evidence does not decide (bench, compare): too few repetitions, a
-       threshold without a value
+  5    measured, but the evidence does not decide (bench, compare, explain): too few repetitions, a
+       threshold without a value, nothing that explains an event
   130  interrupted before anything was measured; a benchmark before its end: the same command
        continues it
 Ctrl-C ends a measurement with its summary, its files and the codes above.";

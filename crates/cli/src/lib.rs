@@ -14,6 +14,7 @@ pub mod compare;
 pub mod demo;
 pub mod doctor;
 pub mod exit;
+pub mod explain;
 pub mod export;
 pub mod flow;
 pub mod lab;

@@ -7,8 +7,9 @@ use clap::{CommandFactory as _, Parser as _};
 use sonde_cli::args::{Cli, Command};
 use sonde_cli::exit::{Exit, Failure};
 use sonde_cli::{
-    agent, bench, compare, console, demo, doctor, export, flow, lab, log, manual, options, otg,
-    probe, query, reflect, report, rtt, schema, sonde_errln, station, status, token, top, traffic,
+    agent, bench, compare, console, demo, doctor, explain, export, flow, lab, log, manual, options,
+    otg, probe, query, reflect, report, rtt, schema, sonde_errln, station, status, token, top,
+    traffic,
 };
 
 /// The state of thousands of streams lies in a few large allocations.
@@ -45,6 +46,7 @@ fn dispatch(command: Command) -> Result<Exit, Failure> {
         Command::Status(args) => status::status(&args),
         Command::Events(args) => status::events(&args),
         Command::Top(args) => top::run(&args),
+        Command::Explain(args) => explain::run(&args),
         Command::Token(args) => token::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Probe(args) => probe::run(&args),

@@ -5,6 +5,7 @@ mod absent;
 mod alerts;
 pub(crate) mod deadline;
 mod events;
+mod explanation;
 mod flows;
 pub(crate) mod health;
 mod info;

@@ -308,27 +308,38 @@ impl Merged {
         }
     }
 
-    /// Refuses an objective that no probe can ever be judged by: mostly a name is misspelt.
+    /// Refuses an objective that no unit can ever be judged by: mostly a name is misspelt.
     fn check_units_of_objectives(&mut self) {
-        let probes =
-            self.units.iter().filter(|(_, (i, _))| matches!(i.instrument, Instrument::Probe(_)));
-        let probes: Vec<&str> = probes.map(|(id, _)| id.as_str()).collect();
+        let of = |fits: fn(&Instrument) -> bool| -> Vec<&str> {
+            let units = self.units.iter().filter(|(_, (unit, _))| fits(&unit.instrument));
+            units.map(|(id, _)| id.as_str()).collect()
+        };
+        let probes = of(|instrument| matches!(instrument, Instrument::Probe(_)));
+        let watching = of(|instrument| matches!(instrument, Instrument::Rtt(_)));
         for (name, (judged, at)) in &self.objectives {
+            let of_traffic = judged.iter().any(JudgedObjective::is_of_traffic);
+            let (units, what) = if of_traffic {
+                (&watching, "unit that watches round trips")
+            } else {
+                (&probes, "probe")
+            };
             let pattern = judged.iter().find_map(|o| o.labels.0.get("unit").cloned());
             let labels =
                 LabelPatterns(pattern.iter().map(|p| ("unit".into(), p.clone())).collect());
             let fits = |unit: &&str| labels.matches(&[("unit".into(), (*unit).into())].into());
-            if probes.iter().any(fits) {
+            if units.iter().any(fits) {
                 continue;
             }
             let id = format!("objective.{name}");
             let error = match pattern {
-                _ if probes.is_empty() => {
-                    SettingsError::new(&id, "no probe is there to be judged; write [probe.NAME]")
+                _ if units.is_empty() => {
+                    let table = if of_traffic { "rtt" } else { "probe" };
+                    let why = format!("no {what} is there to be judged; write [{table}.NAME]");
+                    SettingsError::new(&id, why)
                 }
                 pattern => {
                     let pattern = pattern.unwrap_or_default();
-                    let why = format!("no probe fits '{pattern}'; there are {}", probes.join(", "));
+                    let why = format!("no {what} fits '{pattern}'; there are {}", units.join(", "));
                     SettingsError::new("match.unit", why).inside(&id)
                 }
             };

@@ -7,6 +7,7 @@
 
 pub(crate) mod conclude;
 mod located;
+mod passive;
 pub mod settings;
 mod subject;
 pub mod thread;
@@ -20,6 +21,7 @@ use serde_json::json;
 use sonde_meter::sla::{
     Judge, JudgeOutput, MaintenanceTime, MaintenanceWindow, Objective, TimeRange,
 };
+use sonde_results::rtt_run::RttPoint;
 use sonde_results::sla::{AvailabilityLabel, ObjectiveMonth};
 use sonde_results::units::{format_dscp, format_elapsed};
 use sonde_results::{Caveat, Interval, StreamInfo};
@@ -63,6 +65,10 @@ struct JudgedUnit {
     /// It measures.
     runs: bool,
     doubts: VecDeque<Doubt>,
+    /// Of a unit that watches traffic, its interfaces.
+    points: Vec<RttPoint>,
+    /// Its groups that are judged.
+    groups: u32,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -308,6 +314,10 @@ impl StationJudge {
             Said::Gap(gap) => {
                 let utc = |time: sonde_wire::Time| time.as_nanos() - utc_offset_ns;
                 self.doubt_unit(unit, (utc(gap.from), utc(gap.to)), subject::STATION_GAP);
+            }
+            Said::Rtt(about) => self.traffic_begins(unit, &about.run.points),
+            Said::RttEvents(events) => {
+                events.iter().for_each(|event| self.traffic(unit, event, utc_offset_ns));
             }
             Said::Ended { .. } => self.end(unit),
             Said::Notice(notice) => self.notice(notice, now_ns),
@@ -578,6 +588,9 @@ impl StationJudge {
     /// A subject is measured no more.
     fn retire(&mut self, labels: &LabelSet, now_ns: i64) {
         self.subjects.remove(labels);
+        if let Some(unit) = self.units.get_mut(&unit_of(labels)) {
+            unit.groups = unit.groups.saturating_sub(u32::from(passive::is_traffic(labels)));
+        }
         let of_it = |trouble: &&Trouble| {
             trouble.labels.contains_key("objective") && subject_labels(&trouble.labels) == *labels
         };

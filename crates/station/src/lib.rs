@@ -13,6 +13,7 @@ mod backend;
 pub mod backoff;
 pub mod client;
 pub mod config;
+pub mod explain;
 pub mod export;
 pub mod hub;
 pub mod judge;

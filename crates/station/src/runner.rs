@@ -22,6 +22,7 @@ use crate::alert::delivery::{self, AlertService, AlertStatus};
 use crate::alert::settings::AlertSettings;
 use crate::alert::silence::Mute;
 use crate::config::Config;
+use crate::explain::thread::{ExplainService, SharedBook};
 use crate::hub::{Hub, Report, Said};
 use crate::judge::thread::JudgeService;
 use crate::judge::{JudgeStatus, Standing};
@@ -48,6 +49,7 @@ pub struct Station {
     keeper: Keeper,
     store: StoreSettings,
     judge: JudgeService,
+    explain: ExplainService,
     alerts: Option<Alerts>,
     name: String,
     late_limit: i64,
@@ -114,8 +116,8 @@ pub fn start(
 ) -> Result<Station, RunError> {
     let station = config.station_name();
     let keeper = Keeper::start(&config.store, &station, &hub)?;
-    let (alerts, judge) = match start_judging(&station, &config, &keeper, &hub) {
-        Ok(both) => both,
+    let (alerts, judge, explain) = match start_judging(&station, &config, &keeper, &hub) {
+        Ok(all) => all,
         Err(error) => {
             keeper.end();
             return Err(error);
@@ -156,6 +158,7 @@ pub fn start(
         keeper,
         store,
         judge,
+        explain,
         alerts,
         name,
         late_limit,
@@ -168,15 +171,24 @@ fn start_judging(
     config: &Config,
     keeper: &Keeper,
     hub: &Hub,
-) -> Result<(Option<Alerts>, JudgeService), RunError> {
+) -> Result<(Option<Alerts>, JudgeService, ExplainService), RunError> {
     let alerts = config.alert.as_ref().map(|settings| Alerts::start(settings, station));
     let alerts = alerts.transpose()?;
     let service = alerts.as_ref().map(|alerts| alerts.service.clone());
+    let explain = match ExplainService::start(station, keeper.store.clone(), &config.plan) {
+        Ok(explain) => explain,
+        Err(error) => {
+            alerts.into_iter().for_each(Alerts::end);
+            return Err(error);
+        }
+    };
+    let told = (service, Some(explain.handle().clone()));
     let (store, units) = (keeper.store.clone(), unit_ids(&config.plan));
     let (folder, settings) = (&config.store.path, config.judge.clone());
-    match JudgeService::start(station, folder, settings, units, store, service, hub) {
-        Ok(judge) => Ok((alerts, judge)),
+    match JudgeService::start(station, folder, settings, units, store, told, hub) {
+        Ok(judge) => Ok((alerts, judge, explain)),
         Err(error) => {
+            explain.end();
             alerts.into_iter().for_each(Alerts::end);
             Err(error)
         }
@@ -230,6 +242,7 @@ impl Station {
             let teller = teller(&settings, &self.name);
             alerts.service.reload(settings, teller).map_err(Refused::Alerts)?;
         }
+        self.explain.handle().set_units(&config.plan);
         let steps = self.order(config.plan, false)?;
         self.keeper.set_retention(config.store.retention());
         self.judge.reload(config.judge, units);
@@ -293,6 +306,11 @@ impl Station {
         self.late_limit
     }
 
+    /// What is known of the ways to targets.
+    pub fn paths(&self) -> SharedBook {
+        self.explain.handle().book()
+    }
+
     /// How the store does.
     pub fn store(&self) -> KeeperStatus {
         self.keeper.status.get()
@@ -307,6 +325,7 @@ impl Station {
     pub fn join(self) -> StationEnded {
         let stuck = self.thread.join().unwrap_or_default();
         let judge = self.judge.end();
+        self.explain.end();
         self.alerts.into_iter().for_each(Alerts::end);
         StationEnded { stuck, store: self.keeper.end(), judge }
     }

@@ -32,6 +32,7 @@ use crate::backend::deadline::Deadlines;
 use crate::backend::health::memory_octets;
 use crate::backend::news::News;
 use crate::config::{Config, ReadFile};
+use crate::explain::thread::SharedBook;
 use crate::export::on_demand::{Modules, OnDemand};
 use crate::export::status::ExporterStatus;
 use crate::export::thread::{self as export_thread, ExportThread, Exports};
@@ -122,6 +123,8 @@ pub(crate) struct ServiceCore {
     pub live: Arc<Mutex<LiveState>>,
     pub ring: Arc<LiveRing>,
     pub reader: EmbeddedReader,
+    /// The ways to targets, for explanations.
+    pub paths: SharedBook,
     pub hub: Hub,
     /// Locked for as long as a reload takes: there is one at a time.
     running: Mutex<RunConfig>,
@@ -208,12 +211,14 @@ impl Service {
         exports.apply(exports.prepare(&config.exports)?);
         let station = runner::start(config, hub.clone(), stop.clone(), kept, invocation)?;
         let (states, reader) = (station.states.clone(), station.reader());
+        let paths = station.paths();
         let core = Arc::new(ServiceCore {
             started: now,
             live: Arc::new(Mutex::new(LiveState::new(&name))),
             name,
             ring: LiveRing::new(now, RingLimits::default()),
             reader,
+            paths,
             hub,
             running: Mutex::new(running),
             station: RwLock::new(Some(station)),

@@ -210,6 +210,11 @@ impl Store {
         lock(&self.shared.catalogue).add_event(event)
     }
 
+    /// The event of that number.
+    pub fn event(&self, id: EventId) -> Result<Option<StoredEvent>, StoreError> {
+        lock(&self.shared.catalogue).event(id)
+    }
+
     /// Says when an event ended, ns since 1970 UTC. `false`: there is none of that number.
     pub fn end_event(&self, id: EventId, end_ns: i64) -> Result<bool, StoreError> {
         lock(&self.shared.catalogue).end_event(id, end_ns)
@@ -224,11 +229,6 @@ impl Store {
         value: Option<serde_json::Value>,
     ) -> Result<Option<StoredEvent>, StoreError> {
         lock(&self.shared.catalogue).note_event(id, field, value)
-    }
-
-    /// The event of that number; `None`: there is none.
-    pub fn event(&self, id: EventId) -> Result<Option<StoredEvent>, StoreError> {
-        lock(&self.shared.catalogue).event(id)
     }
 }
 

@@ -4,9 +4,12 @@
 //! range and the step, and the answer says which.
 
 mod availability;
+mod bad_samples;
 mod events;
 mod evidence;
+mod flow_rates;
 mod heat;
+mod merged;
 mod overview;
 mod plan;
 mod points;
@@ -19,11 +22,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::{Deserialize, Serialize};
+use sonde_results::Interval;
 
 pub use availability::{Availability, AvailabilityRow};
+pub use bad_samples::{
+    BadSampleKind, BadSampleRow, BadSampleTable, BadSampleWindow, BadSamples, DelayLimit,
+};
 pub use events::{EventList, EventRow};
 pub use evidence::{Evidence, EvidenceFlow, EvidenceRow, EvidenceTable};
+pub use flow_rates::{FlowRate, FlowRatePoint, FlowRates};
 pub use heat::{Heat, HeatMap};
+pub use merged::Merged;
 pub use overview::{Overview, OverviewRow};
 pub use plan::TimeRange;
 pub use points::{Bands, PointColumns, SeriesPoints, SeriesTable};
@@ -62,6 +71,12 @@ pub enum Query {
     Events(EventList),
     /// What all series and flows did at an event, and before it.
     Evidence(Evidence),
+    /// How many samples of each series count against an objective, over time.
+    BadSamples(BadSamples),
+    /// Which flows are faster than before.
+    FlowRates(FlowRates),
+    /// All intervals of a range as one record.
+    Merged(Merged),
 }
 
 /// What an answer may cost.
@@ -131,6 +146,12 @@ pub enum Answer {
     Events(Vec<EventRow>),
     /// Of [`Query::Evidence`].
     Evidence(EvidenceTable),
+    /// Of [`Query::BadSamples`].
+    BadSamples(BadSampleTable),
+    /// Of [`Query::FlowRates`].
+    FlowRates(Vec<FlowRatePoint>),
+    /// Of [`Query::Merged`]; `None`: there is no interval.
+    Merged(Option<Box<Interval>>),
 }
 
 /// Takes rows, one after the other.
@@ -214,6 +235,9 @@ pub fn answer(query: &Query, source: &dyn Source, limit: &Limit) -> Result<Respo
         Query::Availability(q) => Answer::Availability(q.answer(&mut run)?),
         Query::Events(q) => Answer::Events(q.answer(&mut run)?),
         Query::Evidence(q) => Answer::Evidence(q.answer(&mut run)?),
+        Query::BadSamples(q) => Answer::BadSamples(q.answer(&mut run)?),
+        Query::FlowRates(q) => Answer::FlowRates(q.answer(&mut run)?),
+        Query::Merged(q) => Answer::Merged(q.answer(&mut run)?),
     };
     Ok(Response {
         answer,

@@ -82,19 +82,25 @@ pub(super) fn kind(
                 && kinds.iter().all(|kind| name.iter().any(|&l| question.labels[l].kind == *kind))
         })
     };
-    let of_class = [LabelKind::Link, LabelKind::Region, LabelKind::Interface]
+    let of_class = [LabelKind::Link, LabelKind::Region, LabelKind::Interface, LabelKind::Target]
         .iter()
         .any(|&other| named(&[LabelKind::Class, other]));
     Some(match () {
         () if seen(|e| *e == EvidenceKind::Late) => CauseKind::StarvedStation,
         () if seen(|e| *e == EvidenceKind::Route) => CauseKind::RouteChange,
         () if seen(|e| *e == EvidenceKind::Errors) => CauseKind::Physical,
-        () if seen(|e| matches!(e, EvidenceKind::Filled { .. })) => CauseKind::FilledLink,
+        () if seen(|e| {
+            matches!(e, EvidenceKind::Filled { .. } | EvidenceKind::GrownFlow { .. })
+        }) =>
+        {
+            CauseKind::FilledLink
+        }
+        // What is about everything, is about all of its labels.
+        () if names.iter().any(Vec::is_empty) => CauseKind::Common,
         () if of_class => CauseKind::Policer,
         () if named(&[LabelKind::Resolver]) => CauseKind::Resolver,
         () if named(&[LabelKind::Protocol, LabelKind::Target]) => CauseKind::Server,
         () if named(&[LabelKind::Member]) => CauseKind::BadMember,
-        () if names.iter().any(Vec::is_empty) => CauseKind::Common,
         () => return None,
     })
 }

@@ -7,7 +7,7 @@
 //! is silent where the past shows changes as large without a fault.
 //!
 //! - [`explain`] ranks; [`Question`] is what it looks at, [`Answer`] what it finds.
-//! - [`onset`] says when the excess began.
+//! - [`onset`] says when the excess began, and until when it was seen.
 //! - [`sentences`] says the answer to people.
 //!
 //! A sample is bad where the objective counts it: lost, or later than its limit. So losses and
@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 pub use kind::{CauseKind, EvidenceKind};
 pub use onset::onset;
 pub use rank::explain;
-pub use text::sentences;
+pub use text::{label_name, name_of_set, sentences};
 
 /// Samples and those of them that count against the objective.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -149,7 +149,8 @@ pub struct Question {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cause {
     /// All names of the set, which the data cannot tell apart: each one label or two, as indices
-    /// into [`Question::labels`]. A name without labels: all series.
+    /// into [`Question::labels`]. A name without labels: all series; the others that then follow are
+    /// labels that all of them have.
     pub names: Vec<Vec<usize>>,
     /// How much better it fits than no change, less what the choice among so many names is worth,
     /// in natural logarithms of likelihood.

@@ -1,10 +1,12 @@
 //! The ranking of sets of series.
 
-use super::candidate::{Candidate, candidates};
+use std::collections::BTreeSet;
+
+use super::candidate::{Candidate, candidates, series_of_labels};
 use super::kind::kind;
 use super::{
-    Answer, Cause, CauseKind, EvidenceKind, ExplainEvidence, ExplainGrade, OwnTime, Question,
-    SampleCounts,
+    Answer, Cause, CauseKind, EvidenceKind, ExplainEvidence, ExplainGrade, LabelKind, OwnTime,
+    Question, SampleCounts,
 };
 
 /// What explains the excess of the question's series over the windows before.
@@ -20,7 +22,16 @@ pub fn explain(question: &Question) -> Answer {
     let usual = ranking.usual(None);
     let threshold = (0..windows).map(|k| ranking.chance(k)).fold(LEAST_SCORE, f64::max);
     let seen = ranking.evidence_in_time();
-    let (causes, next) = ranking.greedy(&now, &usual, threshold, &seen);
+    let (mut causes, mut next) = ranking.greedy(&now, &usual, threshold, &seen, false);
+    if causes.first().is_some_and(|first| !is_pure(first.purity)) {
+        // Most of what it names is as before: several smaller sets may fit better together.
+        let smaller = ranking.greedy(&now, &usual, threshold, &seen, true);
+        let score = |of: &[Cause]| of.iter().map(|cause| cause.score).sum::<f64>();
+        let covered: f64 = smaller.0.iter().map(|cause| cause.coverage).sum();
+        if covered > MOST_OF_IT && score(&smaller.0) > score(&causes) {
+            (causes, next) = smaller;
+        }
+    }
     let excess = ranking.excess(&now, &usual);
     let grade = ranking.grade(&causes, windows, &now, &usual);
     let acquitted = causes.first().map_or_else(Vec::new, |c| ranking.acquitted(c, &now, &usual));
@@ -31,6 +42,8 @@ pub fn explain(question: &Question) -> Answer {
 struct Ranking<'a> {
     question: &'a Question,
     candidates: Vec<Candidate>,
+    /// The series of each label, in order.
+    of_label: Vec<Vec<u32>>,
     dispersion: f64,
 }
 
@@ -44,7 +57,9 @@ struct Fit {
 
 impl<'a> Ranking<'a> {
     fn new(question: &'a Question, windows: usize) -> Ranking<'a> {
-        let mut ranking = Ranking { question, candidates: candidates(question), dispersion: 1.0 };
+        let of_label = series_of_labels(question);
+        let candidates = candidates(question, &of_label);
+        let mut ranking = Ranking { question, candidates, of_label, dispersion: 1.0 };
         ranking.dispersion = ranking.dispersion_before(windows);
         ranking
     }
@@ -143,13 +158,15 @@ impl<'a> Ranking<'a> {
         among_bad > 0.7 && among_bad - among_all > 4.0 * chance
     }
 
-    /// The causes, the best first, and what fits next best instead of the first.
+    /// The causes, the best first, and what fits next best instead of the first. `pure`: only of sets
+    /// most of whose series are affected.
     fn greedy(
         &self,
         now: &[SampleCounts],
         usual: &[f64],
         threshold: f64,
         seen: &[ExplainEvidence],
+        pure: bool,
     ) -> (Vec<Cause>, Vec<Cause>) {
         let mut rates = usual.to_vec();
         let (mut causes, mut next, mut total): (Vec<Cause>, Vec<Cause>, f64) =
@@ -159,6 +176,7 @@ impl<'a> Ranking<'a> {
                 .fits(now, &rates)
                 .into_iter()
                 .filter(|fit| fit.score >= threshold)
+                .filter(|fit| !pure || is_pure(self.purity_of(fit, now, &rates)))
                 .map(|fit| {
                     let evidence = self.evidence_of(fit.candidate, seen);
                     let bonus: f64 = evidence.iter().map(|e| e.kind.bonus()).sum();
@@ -244,6 +262,12 @@ impl<'a> Ranking<'a> {
         (self.dispersion * counts.n as f64 * rate * (1.0 - rate)).sqrt()
     }
 
+    fn purity_of(&self, fit: &Fit, now: &[SampleCounts], rates: &[f64]) -> Option<f64> {
+        let inside = &self.candidates[fit.candidate].series;
+        let inside: Vec<usize> = inside.iter().map(|&i| i as usize).collect();
+        self.purity(&inside, now, rates, fit.rise)
+    }
+
     /// Share of series that are worse, of those with samples enough to show a rise.
     fn purity(
         &self,
@@ -278,8 +302,8 @@ impl<'a> Ranking<'a> {
             [] => ExplainGrade::Silent,
             causes
                 if windows >= LEAST_WINDOWS
-                    && covered > 0.6
-                    && causes.iter().all(|c| c.purity.is_some_and(|purity| purity >= 0.6)) =>
+                    && covered > MOST_OF_IT
+                    && causes.iter().all(|c| is_pure(c.purity)) =>
             {
                 ExplainGrade::Strong
             }
@@ -310,15 +334,27 @@ impl<'a> Ranking<'a> {
         let mut clean = Vec::new();
         let Some(name) = cause.names.first() else { return clean };
         for &own in name {
+            let is_target = |l: &usize| labels[*l].kind == LabelKind::Target;
+            let of_own = self.of_label[own].iter().map(|&i| &self.question.series[i as usize]);
+            let targets: BTreeSet<usize> = match labels[own].kind {
+                LabelKind::Member => {
+                    let labels = of_own.flat_map(|series| series.labels.iter().copied());
+                    labels.filter(is_target).collect()
+                }
+                _ => BTreeSet::new(),
+            };
             let beside =
                 (0..labels.len()).filter(|&l| labels[l].kind == labels[own].kind && l != own);
             for other in beside {
                 let is_there = |i: &usize| {
                     let has = &self.question.series[*i].labels;
                     let rest = name.iter().filter(|&&l| l != own).all(|l| has.contains(l));
-                    has.contains(&other) && !has.contains(&own) && rest
+                    // Members of another group say nothing of this one.
+                    let group = targets.is_empty() || has.iter().any(|l| targets.contains(l));
+                    !has.contains(&own) && rest && group
                 };
-                let there: Vec<usize> = (0..now.len()).filter(is_there).collect();
+                let there: Vec<usize> =
+                    self.of_label[other].iter().map(|&i| i as usize).filter(is_there).collect();
                 let counts: SampleCounts = there.iter().map(|&i| now[i]).sum();
                 let excess: f64 = there.iter().map(|&i| beyond(now[i], usual[i])).sum();
                 let variance: f64 =
@@ -330,6 +366,11 @@ impl<'a> Ranking<'a> {
         }
         clean
     }
+}
+
+/// Whether most of a set's series are affected.
+fn is_pure(purity: Option<f64>) -> bool {
+    purity.is_some_and(|purity| purity >= PURE)
 }
 
 /// Bad samples beyond the usual.
@@ -350,5 +391,9 @@ const LEAST_SCORE: f64 = 6.0;
 /// Evidence orders what fits; it never outweighs the counts.
 const MOST_BONUS: f64 = 10.0;
 const MOST_CAUSES: usize = 3;
+/// Causes that cover more than this share of an excess explain it.
+const MOST_OF_IT: f64 = 0.6;
+/// A set of which so many series are affected is no chance of its name.
+const PURE: f64 = 0.6;
 /// Fewer windows before say too little of what chance does.
 const LEAST_WINDOWS: usize = 6;

@@ -155,7 +155,8 @@ fn leaning(question: &Question, cause: &Cause) -> Option<String> {
 }
 
 fn alike(question: &Question, cause: &Cause) -> Option<String> {
-    (cause.names.len() > 1).then(|| {
+    let told_apart = cause.names.len() < 2 || cause.names.iter().any(Vec::is_empty);
+    (!told_apart).then(|| {
         format!(
             "{} cannot be told apart: the same series cross all of them. A probe that avoids one of \
              them would decide.",
@@ -164,23 +165,32 @@ fn alike(question: &Question, cause: &Cause) -> Option<String> {
     })
 }
 
-/// All names of a set.
-fn place(question: &Question, cause: &Cause) -> String {
-    let name = |name: &Vec<usize>| match name.as_slice() {
+/// One name of a set, as people read it.
+pub fn name_of_set(question: &Question, name: &[usize]) -> String {
+    match name {
         [] => "everything".to_owned(),
         labels => {
             let labels: Vec<String> = labels.iter().map(|&l| label_name(question, l)).collect();
             labels.join(" on ")
         }
+    }
+}
+
+/// All names of a set.
+fn place(question: &Question, cause: &Cause) -> String {
+    let names: Vec<String> = cause.names.iter().map(|name| name_of_set(question, name)).collect();
+    let mut text = match (cause.names.iter().any(Vec::is_empty), names.len()) {
+        (true, 2..) => format!("everything ({})", names[1..].join(", ")),
+        _ => names.join(" or "),
     };
-    let mut text = cause.names.iter().map(name).collect::<Vec<_>>().join(" or ");
     if let Some(first) = text.get_mut(..1) {
         first.make_ascii_uppercase();
     }
     text
 }
 
-fn label_name(question: &Question, label: usize) -> String {
+/// A label, as people read it.
+pub fn label_name(question: &Question, label: usize) -> String {
     let label = &question.labels[label];
     let kind = match label.kind {
         LabelKind::Station => "station",

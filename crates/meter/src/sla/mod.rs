@@ -10,7 +10,7 @@
 //!   on counts at the edges of the histogram's buckets, and on [`Hysteresis`].
 //! - [`GroupAvailability`] is that of a group, by the labels of its members.
 //! - [`BurnAlert`] watches how fast an error budget is spent.
-//! - [`MaintenanceWindow`] and [`own_doubt`] say which time is left out.
+//! - [`MaintenanceWindow`] and [`sonde_results::sla::own_doubt`] say which time is left out.
 //! - [`SideSettler`] gives losses the side that later answers prove.
 //! - [`LossEpisodes`] and [`worse_members`] say where and between whom packets were lost.
 //!
@@ -18,7 +18,6 @@
 
 mod burn;
 mod digits;
-mod doubt;
 mod episode;
 mod group;
 mod hysteresis;
@@ -42,7 +41,6 @@ mod usual;
 mod window;
 
 pub use burn::{BurnAlert, BurnRule, BurnSample, BurnSeverity, BurnState};
-pub use doubt::own_doubt;
 pub use episode::LossEpisodes;
 pub use group::{GroupAvailability, LabelledTime};
 pub use hysteresis::{Crossing, Hysteresis};

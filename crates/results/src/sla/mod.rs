@@ -4,6 +4,7 @@
 //! Instants are nanoseconds since 1970-01-01 UTC. Ranges of time are half-open.
 
 mod availability;
+mod doubt;
 mod event;
 mod month;
 mod report;
@@ -11,6 +12,7 @@ mod standard;
 mod verdict;
 
 pub use availability::{AvailabilityLabel, AvailabilityTotals, ExcludedTime};
+pub use doubt::own_doubt;
 pub use event::{LossDirection, LossEpisode, SlaEvent, SlaEventKind, StreamLoss};
 pub use month::{CaveatIntervals, ObjectiveMonth, SecondTotals, WindowTotals};
 pub use report::{GroupObjective, SlaReport};

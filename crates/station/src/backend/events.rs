@@ -18,6 +18,7 @@ use sonde_store::{Answer, EventId, EventSeverity, Query, SeriesLabels};
 use super::{StationBackend, of_store, other_answer};
 use crate::alert::alerting::AlertInput;
 use crate::alert::silence::Acknowledgement;
+use crate::explain::thread::FIELD;
 
 impl Events for StationBackend {
     fn events(
@@ -66,8 +67,8 @@ impl Events for StationBackend {
         self.note_acknowledgement(id, None).map(drop)
     }
 
-    fn explain(&self, _: &str) -> Result<EventExplanation, ProblemDetails> {
-        Err(ProblemDetails::not_offered("explanations"))
+    fn explain(&self, id: &str) -> Result<EventExplanation, ProblemDetails> {
+        self.explanation(id)
     }
 }
 
@@ -110,7 +111,7 @@ impl StationBackend {
         })
     }
 
-    fn event_rows(&self, range: TimeRange) -> Result<Vec<EventRow>, ProblemDetails> {
+    pub(super) fn event_rows(&self, range: TimeRange) -> Result<Vec<EventRow>, ProblemDetails> {
         let ask = Query::Events(EventList { range, ..EventList::default() });
         match self.query(&ask)?.answer {
             Answer::Events(rows) => Ok(rows),
@@ -162,6 +163,8 @@ pub(super) fn entry_of(row: &EventRow, labels: &BTreeMap<u32, SeriesLabels>) -> 
 
 fn details_of(evidence: &Value) -> BTreeMap<String, String> {
     let fields = evidence.as_object().into_iter().flatten();
+    // It has a resource of its own.
+    let fields = fields.filter(|(name, _)| *name != FIELD);
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let fields = fields.filter(|(name, _)| !["window", ACKNOWLEDGED].contains(&name.as_str()));
     fields.map(|(name, value)| (name.clone(), text(value))).collect()

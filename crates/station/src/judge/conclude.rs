@@ -8,6 +8,7 @@ use sonde_results::sla::{
 use sonde_results::units::{format_count, format_duration, format_elapsed, format_share};
 
 use super::located::LocatedLoss;
+use super::passive::is_traffic;
 use super::subject::{Subject, subject_name};
 use super::trouble::{JudgeFinding, Trouble, TroubleKind, event, evidence_of, evidence_text};
 use super::{EndedTrouble, StationJudge, subject_labels};
@@ -50,6 +51,7 @@ impl StationJudge {
                     format!("{subject}: {objective}: missed in {missed} of the last {of} windows");
                 let figures = json!({
                     "objective": objective.to_string(),
+                    "metric": objective.metric,
                     "missed": missed, "of": of,
                     "known_ns": sla.known_ns,
                     "window": **evidence,
@@ -71,6 +73,8 @@ impl StationJudge {
                 end(self, TroubleKind::Breach, sla.at_ns);
                 self.happened("recovery", &labels, (sla.at_ns, sla.at_ns), title, &text, figures);
             }
+            // Traffic that pauses is nothing to tell of.
+            SlaEventKind::Unknown { .. } if is_traffic(&labels) => {}
             SlaEventKind::Unknown { evidence } => {
                 let severity = match evidence.undecided {
                     Some(UndecidedReason::NoData | UndecidedReason::MostlyUnknown) => {
@@ -79,7 +83,12 @@ impl StationJudge {
                     _ => AlertSeverity::Info,
                 };
                 let title = format!("{subject}: {objective}: cannot be judged");
-                let figures = json!({"objective": objective.to_string(), "known_ns": sla.known_ns, "window": **evidence});
+                let figures = json!({
+                    "objective": objective.to_string(),
+                    "metric": objective.metric,
+                    "known_ns": sla.known_ns,
+                    "window": **evidence,
+                });
                 let text = evidence_text(evidence);
                 self.begins(
                     TroubleKind::Unjudged,

@@ -33,6 +33,7 @@ use sonde_results::units::{SECOND, format_duration, parse_duration, parse_share}
 use sonde_run::error::SettingsError;
 
 pub use self::maintenance::{JudgedMaintenance, MaintenanceSettings};
+use super::passive::fits_traffic;
 use crate::alert::model::AlertSeverity;
 use crate::alert::route::LabelPatterns;
 
@@ -41,7 +42,8 @@ use crate::alert::route::LabelPatterns;
 #[serde(default, deny_unknown_fields)]
 pub struct ObjectiveSettings {
     /// Whom it is about: patterns of `unit` (`probe.NAME`), `target` and `class`; all have to
-    /// match. `*` stands for any characters, a `!` before the pattern for anything else.
+    /// match. `*` stands for any characters, a `!` before the pattern for anything else. Where `unit`
+    /// begins with `rtt.`, it is about passive round trips, and `target` is a group: "192.0.2.0/24".
     #[serde(rename = "match")]
     pub labels: LabelPatterns,
     /// For whom it was promised: monthly reports can be by customer.
@@ -242,17 +244,25 @@ impl ObjectiveSettings {
             let wrong = objective.diagnose().into_iter().map(|e| self.in_its_keys(&e));
             errors.extend(wrong);
         }
-        if !errors.is_empty() {
-            errors.dedup();
-            return Err(errors);
-        }
         let judged = |objective| JudgedObjective {
             labels: self.labels.clone(),
             customer: self.customer.clone().unwrap_or_default(),
             objective: Arc::new(objective),
             severity: self.severity,
         };
-        Ok(made.into_iter().map(judged).collect())
+        let judged: Vec<JudgedObjective> = made.into_iter().map(judged).collect();
+        if judged.iter().any(|one| one.is_of_traffic() && !fits_traffic(&one.objective)) {
+            let why = "passive round trips have delays there and back alone; write delay_percentile, \
+                       delay_mean or pdv_percentile, round_trip, without available_time";
+            errors.push(SettingsError::new("metric", why));
+        }
+        match errors.is_empty() {
+            true => Ok(judged),
+            false => {
+                errors.dedup();
+                Err(errors)
+            }
+        }
     }
 
     fn class_of_y1541(&self) -> Option<Preset> {

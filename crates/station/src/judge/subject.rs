@@ -7,12 +7,13 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 use sonde_meter::sla::{
-    Judge, JudgeInput, JudgeOutput, MaintenanceWindow, Objective, SideSettler, TimeRange, own_doubt,
+    Judge, JudgeInput, JudgeOutput, MaintenanceWindow, Objective, SideSettler, TimeRange,
 };
-use sonde_results::sla::{Exclusion, ExclusionKind, MeasuredDirection};
+use sonde_results::sla::{Exclusion, ExclusionKind, MeasuredDirection, own_doubt};
 use sonde_results::{Counters, Interval, StreamInfo};
 
 use super::located::Located;
+use super::passive::is_traffic;
 use super::settings::JudgeSettings;
 use crate::alert::model::LabelSet;
 
@@ -139,7 +140,7 @@ impl Subject {
                 // Nothing was judged so far: the time until the next record is no gap.
                 lane.next_ns = None;
             }
-            let ours = settings.objectives.iter().filter(|o| o.labels.matches(&self.labels));
+            let ours = settings.objectives.iter().filter(|o| o.judges(&self.labels));
             for judged in ours.filter(|o| is_one_way(&o.objective) == lane.one_way) {
                 let same = |judge: &Judge| judge.objective().name == judged.objective.name;
                 let saved = old.iter().position(same).map(|at| old.swap_remove(at));
@@ -206,6 +207,8 @@ impl Subject {
         doubts: &[Doubt],
         out: &mut JudgeOutput,
     ) {
+        // Traffic that pauses is not missing.
+        let runs = runs && !is_traffic(&self.labels);
         let Subject { lanes, members, maintenance, refused, located, .. } = self;
         let around = Around { members, maintenance, doubts };
         for lane in lanes.iter_mut().filter(|lane| !lane.one_way || !lane.judges.is_empty()) {
@@ -251,6 +254,9 @@ impl Subject {
     /// Whether all its streams have ended, and nothing more comes of them.
     pub fn is_over(&self, now_ns: i64) -> bool {
         let lane = &self.lanes[0];
+        if is_traffic(&self.labels) {
+            return lane.next_ns.is_some_and(|next| next + FORGOTTEN_NS < now_ns);
+        }
         let late = lane.next_ns.is_none_or(|next| next + LATE_NS + 2 * lane.record_ns < now_ns);
         !self.members.is_empty() && self.members.iter().all(|m| m.ended) && late
     }
@@ -385,7 +391,7 @@ impl Around<'_> {
         let range = TimeRange { start_ns: record.start_ns, end_ns: record.end_ns };
         self.exclusion(range).or_else(|| {
             let name = |caveat| serde_json::to_value(caveat).ok()?.as_str().map(str::to_owned);
-            own_doubt(record).and_then(name).map(Exclusion::doubt)
+            own_doubt(&record.counters, record.caveats).and_then(name).map(Exclusion::doubt)
         })
     }
 
@@ -420,8 +426,8 @@ fn note_doubt(doubtful: &mut Option<(TimeRange, String)>, record: &Interval, aro
 
 /// How events and months call a subject: "probe.core muc EF".
 pub(super) fn subject_name(labels: &LabelSet) -> String {
-    let part = |name: &str| labels.get(name).map_or("", String::as_str);
-    [part("unit"), part("target"), part("class")].join(" ")
+    let parts = ["unit", "target", "class"].map(|name| labels.get(name).map_or("", String::as_str));
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
 pub(super) fn is_one_way(objective: &Objective) -> bool {
@@ -439,6 +445,8 @@ pub(super) fn packets_warning(subject: &Subject, objective: &Objective) -> Optio
 
 /// Records come so long after their end, at most; what comes later is not judged.
 pub(super) const LATE_NS: i64 = 120 * 1_000_000_000;
+/// A group of hosts without traffic for so long is judged no more.
+const FORGOTTEN_NS: i64 = 3_600 * 1_000_000_000;
 /// Records wait so long for what proves the side of their losses, at most.
 const SIDES_NS: i64 = 600 * 1_000_000_000;
 /// Borders of maintenance in one time without data, at most.

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use sonde_run::error::RunError;
+use sonde_run::probe::Event;
 use sonde_run::running::{Latest, Next, RecordReceiver, Stop};
 use sonde_store::query::{EventList, TimeRange};
 use sonde_store::{Answer, EventFilter, EventId, Limit, Query, Reader as _, Store};
@@ -23,7 +24,9 @@ use crate::alert::alerting::AlertInput;
 use crate::alert::delivery::AlertService;
 use crate::alert::silence::Mute;
 use crate::alert::spool::write_whole;
-use crate::hub::{Hub, Report};
+use crate::explain::EXPLAINED;
+use crate::explain::thread::ExplainHandle;
+use crate::hub::{Hub, Report, Said};
 use crate::plan::UnitId;
 
 /// Judges until it is asked to end.
@@ -53,7 +56,7 @@ impl JudgeService {
         settings: JudgeSettings,
         units: BTreeSet<UnitId>,
         store: Arc<Store>,
-        alerts: Option<Arc<AlertService>>,
+        (alerts, explain): (Option<Arc<AlertService>>, Option<ExplainHandle>),
         hub: &Hub,
     ) -> Result<JudgeService, RunError> {
         let file = folder.join(STATE_FILE);
@@ -68,6 +71,7 @@ impl JudgeService {
             judge,
             store,
             alerts,
+            explain,
             file,
             pending: VecDeque::new(),
             lost: 0,
@@ -161,6 +165,8 @@ struct Judging {
     judge: StationJudge,
     store: Arc<Store>,
     alerts: Option<Arc<AlertService>>,
+    /// Who explains what begins.
+    explain: Option<ExplainHandle>,
     file: PathBuf,
     /// What was found and is not kept yet, oldest first.
     pending: VecDeque<JudgeFinding>,
@@ -232,10 +238,23 @@ impl Judging {
         loop {
             let left = Duration::from_nanos((end - steady_now()).max(0).unsigned_abs());
             let Next::Record(report) = self.reports.next(left) else { return };
+            self.tell_streams(&report);
             self.judge.take(&report, (steady_scale().utc_offset, unix_now_ns()));
             if steady_now() > end && !patience.is_zero() {
                 return;
             }
+        }
+    }
+
+    /// Who explains has to know the ways of all streams.
+    fn tell_streams(&self, report: &Report) {
+        let Some(explain) = &self.explain else { return };
+        match &report.said {
+            Said::Probe(about) => explain.streams(&report.unit, &about.streams, true),
+            Said::ProbeEvent(Event::Added(streams)) => {
+                explain.streams(&report.unit, streams, false);
+            }
+            _ => {}
         }
     }
 
@@ -266,6 +285,7 @@ impl Judging {
                         let ends_ns = (*ends_ns).max(trouble.starts_ns);
                         let ended = self.store.end_event(EventId(id), ends_ns);
                         ended.map_err(|e| e.to_string())?;
+                        self.explain.iter().for_each(|explain| explain.ended(EventId(id)));
                         tracing::info!("over: {}", trouble.title);
                     }
                 }
@@ -273,6 +293,11 @@ impl Judging {
             self.pending.pop_front();
             let Some((trouble, id)) = begun else { continue };
             self.judge.kept(&trouble, id.0);
+            if let Some(explain) =
+                self.explain.as_ref().filter(|_| EXPLAINED.contains(&trouble.kind.name()))
+            {
+                explain.begun(id);
+            }
             // It may have ended before it was kept.
             for later in &mut self.pending {
                 match later {

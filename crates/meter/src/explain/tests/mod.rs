@@ -50,6 +50,16 @@ fn a_bad_member_is_named_and_the_others_acquitted() {
 }
 
 #[test]
+fn two_bad_members_are_rather_two_than_everything() {
+    let mut question = members(&[5, 300, 4, 6, 5, 310, 4, 6]);
+    question.series.iter_mut().flat_map(|s| &mut s.before).for_each(|counts| counts.bad = 0);
+    let answer = explain(&question);
+    let names: Vec<_> = answer.causes.iter().map(|c| c.names.clone()).collect();
+    assert_eq!(names, [[vec![5]], [vec![1]]], "{answer:?}");
+    assert_eq!(answer.grade, ExplainGrade::Strong);
+}
+
+#[test]
 fn what_is_as_before_is_not_explained() {
     let question = members(&[5, 8, 4, 6]);
     let answer = explain(&question);

@@ -18,10 +18,24 @@ struct Hardness {
     affected: f64,
     /// Share of series whose path labels are those of another series.
     mislabelled: f64,
+    /// Windows before.
+    windows: usize,
+    /// Stations that measure: 1 or 2.
+    stations: u32,
+    /// Other instruments see something, too.
+    evidence: bool,
 }
 
-const CLEAN: Hardness =
-    Hardness { strength: 1.0, samples: 300, burst: 1, affected: 1.0, mislabelled: 0.0 };
+const CLEAN: Hardness = Hardness {
+    strength: 1.0,
+    samples: 300,
+    burst: 1,
+    affected: 1.0,
+    mislabelled: 0.0,
+    windows: 12,
+    stations: 2,
+    evidence: true,
+};
 
 /// What came out of so many cases.
 #[derive(Clone, Copy, Debug, Default)]
@@ -32,6 +46,10 @@ struct Tally {
     silent: usize,
     strong: usize,
     strong_wrong: usize,
+    /// Something else is named first.
+    wrong: usize,
+    /// It is among those named, or fits next best.
+    top_three: usize,
 }
 
 impl Tally {
@@ -47,10 +65,10 @@ struct Network {
 }
 
 impl Network {
-    fn new() -> Network {
+    fn new(stations: u32) -> Network {
         let mut network =
             Network { labels: Vec::new(), index: BTreeMap::new(), series: Vec::new() };
-        for station in 0..2 {
+        for station in 0..stations {
             for target in 0..12 {
                 for class in ["BE", "EF"] {
                     for tuple in 0..4 {
@@ -180,13 +198,13 @@ fn question(
     };
     let ef = network.index[&label(LabelKind::Class, "EF")];
     let half_for_ef = 0.3 + 0.5 * rng.f64();
-    let drift: Vec<f64> = (0..13).map(|_| 0.75 + 0.5 * rng.f64()).collect();
+    let drift: Vec<f64> = (0..=hard.windows).map(|_| 0.75 + 0.5 * rng.f64()).collect();
     let starved = fault.is_some_and(|f| f.kind == Some(CauseKind::StarvedStation));
     let filled = fault.is_some_and(|f| f.kind == Some(CauseKind::FilledLink));
     let mut late: BTreeMap<usize, SampleCounts> = BTreeMap::new();
     for labels in &network.series {
         let usual = 0.003 + 0.009 * rng.f64();
-        let before = drift[..12]
+        let before = drift[..hard.windows]
             .iter()
             .map(|d| counts(hard.samples, draw(hard.samples, usual * d, hard.burst, rng)))
             .collect();
@@ -199,7 +217,7 @@ fn question(
         if starved {
             rise *= 0.6 + 0.8 * rng.f64();
         }
-        let ground = draw(hard.samples, usual * drift[12], hard.burst, rng);
+        let ground = draw(hard.samples, usual * drift[hard.windows], hard.burst, rng);
         let added = draw(hard.samples, rise, hard.burst, rng);
         let bad = (ground + added).min(hard.samples);
         // Late intervals are a fifth of the time, and have nearly all of what starving costs.
@@ -219,7 +237,7 @@ fn question(
     }
     question.own =
         late.into_iter().map(|(label, late)| OwnTime { label, late, suspect: false }).collect();
-    let evidence = fault.into_iter().flat_map(|f| {
+    let evidence = fault.filter(|_| hard.evidence).into_iter().flat_map(|f| {
         f.evidence.iter().map(|kind| ExplainEvidence {
             name: f.name.clone(),
             at_ns: ONSET_NS - INTERVAL_NS / 2,
@@ -263,15 +281,19 @@ fn mislabel(question: &mut Question, share: f64, rng: &mut fastrand::Rng) {
 }
 
 fn run(hard: Hardness, each: usize, seed: u64) -> Tally {
-    let network = Network::new();
-    assert_eq!(network.series.len(), 228);
+    let network = Network::new(hard.stations);
+    assert_eq!(network.series.len(), 114 * hard.stations as usize);
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut tally = Tally::default();
     for case in 0..KINDS * each {
         let fault = fault(case % KINDS, &network, &mut rng);
         let answer = explain(&question(&network, Some(&fault), hard, &mut rng));
         let first = answer.causes.first();
-        let top = first.is_some_and(|c| c.names.contains(&fault.name));
+        let is_it = |c: &Cause| c.names.contains(&fault.name);
+        let top = first.is_some_and(is_it);
+        let all = answer.causes.iter().chain(&answer.next).take(3);
+        tally.top_three += usize::from(all.into_iter().any(is_it));
+        tally.wrong += usize::from(first.is_some() && !top);
         let strong = matches!(answer.grade, ExplainGrade::Strong | ExplainGrade::CannotJudge);
         tally.cases += 1;
         tally.top += usize::from(top);
@@ -318,7 +340,7 @@ fn half_of_a_cause_and_wrong_labels_lower_the_grade() {
 
 #[test]
 fn without_a_fault_hardly_anything_is_named() {
-    let network = Network::new();
+    let network = Network::new(2);
     let mut rng = fastrand::Rng::with_seed(7);
     for burst in [1, 10] {
         let hard = Hardness { burst, ..CLEAN };
@@ -332,3 +354,86 @@ fn without_a_fault_hardly_anything_is_named() {
         );
     }
 }
+
+/// The figures of docs/explain.md. Run it with
+/// `cargo test -p sonde-meter --lib --release explain::tests::simulation::figures -- --ignored --nocapture`.
+#[test]
+#[ignore = "prints figures for people; the tests above hold the limits"]
+fn figures() {
+    println!(
+        "| {EACH} cases of each kind | first | first 3 | kind | wrong | silent | strong, wrong |"
+    );
+    println!("|---|---|---|---|---|---|---|");
+    let rows = [
+        ("clean", CLEAN),
+        ("without evidence", Hardness { evidence: false, ..CLEAN }),
+        ("a fifth as strong", Hardness { strength: 0.2, ..CLEAN }),
+        ("60 samples instead of 300", Hardness { samples: 60, ..CLEAN }),
+        ("bursts of 10", Hardness { burst: 10, ..CLEAN }),
+        ("half of its series affected", Hardness { affected: 0.5, ..CLEAN }),
+        ("20 % of the path labels wrong", Hardness { mislabelled: 0.2, ..CLEAN }),
+        ("50 % of the path labels wrong", Hardness { mislabelled: 0.5, ..CLEAN }),
+        ("one station", Hardness { stations: 1, ..CLEAN }),
+        (
+            "all: 0.3 as strong, half, 20 % wrong, bursts of 5",
+            Hardness { strength: 0.3, affected: 0.5, mislabelled: 0.2, burst: 5, ..CLEAN },
+        ),
+    ];
+    for (seed, (name, hard)) in (11..).zip(rows) {
+        let t = run(hard, EACH, seed);
+        let share = |count: usize| format!("{:.1} %", t.share(count) * 100.0);
+        let cells = [t.top, t.top_three, t.kind, t.wrong, t.silent, t.strong_wrong].map(share);
+        println!("| {name} | {} |", cells.join(" | "));
+    }
+    for (seed, (name, hard)) in (31..).zip([
+        ("clean", CLEAN),
+        ("bursts of 10", Hardness { burst: 10, ..CLEAN }),
+        ("bursts of 10, 60 windows", Hardness { burst: 10, windows: 60, ..CLEAN }),
+    ]) {
+        let network = Network::new(hard.stations);
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let (mut named, mut strong) = (0, 0);
+        for _ in 0..NO_FAULT {
+            let answer = explain(&question(&network, None, hard, &mut rng));
+            named += usize::from(!answer.causes.is_empty());
+            strong += usize::from(answer.grade == ExplainGrade::Strong);
+        }
+        println!("no fault, {name}: named in {named} of {NO_FAULT}, strong in {strong}");
+    }
+    for share in [0.05, 0.1, 0.3] {
+        let network = Network::new(2);
+        let mut rng = fastrand::Rng::with_seed(41);
+        let mut strong = 0;
+        for _ in 0..NO_FAULT / 4 {
+            let mut question = question(&network, None, CLEAN, &mut rng);
+            for series in question.series.iter_mut().filter(|_| rng.f64() < share) {
+                series.now.bad += draw(300 - series.now.bad, 0.1, 1, &mut rng);
+            }
+            strong += usize::from(explain(&question).grade == ExplainGrade::Strong);
+        }
+        println!(
+            "a cause without a label, {share} of the series: strong in {strong} of {}",
+            NO_FAULT / 4
+        );
+    }
+    for times in [1.3, 2.0, 4.0] {
+        let network = Network::new(2);
+        let mut rng = fastrand::Rng::with_seed(51);
+        let mut all = 0;
+        for _ in 0..NO_FAULT / 4 {
+            let mut question = question(&network, None, CLEAN, &mut rng);
+            for series in &mut question.series {
+                series.now.bad =
+                    draw(300, (series.now.bad as f64 * times / 300.0).min(1.0), 1, &mut rng);
+            }
+            let first = explain(&question).causes.into_iter().next();
+            all += usize::from(first.is_some_and(|c| c.kind == Some(CauseKind::Common)));
+        }
+        println!("everything {times} times as bad: named so in {all} of {}", NO_FAULT / 4);
+    }
+}
+
+/// Cases of each kind of fault.
+const EACH: usize = 50;
+/// Cases without a fault.
+const NO_FAULT: usize = 400;

@@ -31,7 +31,7 @@ impl Bed {
         let settings = JudgeSettings { objectives, maintenance: Vec::new() };
         let units = BTreeSet::from([unit()]);
         let (folder, store) = (&self.folder.0, self.store.clone());
-        JudgeService::start("ber", folder, settings, units, store, None, &self.hub).unwrap()
+        JudgeService::start("ber", folder, settings, units, store, (None, None), &self.hub).unwrap()
     }
 
     fn say(&self, said: Said) {

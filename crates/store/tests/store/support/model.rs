@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use sonde_results::hist::{bounds_of, bucket_of};
+use sonde_results::sla::own_doubt;
 use sonde_results::{Caveat, Interval};
 use sonde_store::flow::unmapped;
 use sonde_store::query::*;
+use sonde_store::series::SeriesDirection;
 use sonde_store::{Answer, EventId, FlowRow, Query, Series, SeriesId, StoredEvent};
 
 use super::script::{Measured, MeasuredGroup, Script};
@@ -22,6 +24,9 @@ pub fn answer(script: &Script, query: &Query) -> Answer {
         Query::Availability(q) => availability(script, q),
         Query::Events(q) => Answer::Events(events(script, q)),
         Query::Evidence(q) => evidence(script, q),
+        Query::BadSamples(q) => Answer::BadSamples(bad_samples(script, q)),
+        Query::FlowRates(q) => Answer::FlowRates(flow_rates(script, q)),
+        Query::Merged(q) => Answer::Merged(merged(script, q)),
     }
 }
 
@@ -478,4 +483,163 @@ fn evidence(script: &Script, q: &Evidence) -> Answer {
     let mut events = events(script, &EventList { range, ..EventList::default() });
     events.retain(|row| row.id != q.event);
     Answer::Evidence(EvidenceTable { during, before, series: rows.collect(), flows, events })
+}
+
+fn bad_samples(script: &Script, q: &BadSamples) -> BadSampleTable {
+    let delay = match &q.bad {
+        BadSampleKind::Lost(_) => Delay::RttNet,
+        BadSampleKind::Beyond { delay, .. } => *delay,
+        BadSampleKind::Recovery => Delay::Passive,
+    };
+    let selected = ids(&selected_of(script, &q.filter, delay));
+    let limit = |series: SeriesId, group: &str| {
+        let BadSampleKind::Beyond { limits, .. } = &q.bad else { return None };
+        let own = limits.iter().find(|l| l.series == series && l.group == group);
+        own.map(|l| l.limit_ns)
+    };
+    let beyond = |values: &[i64], limit: i64| {
+        let bad = values.iter().filter(|&&v| bounds_of(bucket_of(v)).0 > limit).count();
+        (values.len() as u64, bad as u64)
+    };
+    let mut rows: BTreeMap<(SeriesId, String), BTreeMap<u32, BadSampleWindow>> = BTreeMap::new();
+    let mut interval_ns = 0;
+    let mut add = |series, group: &str, (start, length): (i64, i64), found: BadSampleWindow| {
+        let window = ((start - q.range.from_ns) / q.step_ns) as u32;
+        let row = rows.entry((series, group.to_owned())).or_default();
+        let new = BadSampleWindow { window, ..BadSampleWindow::default() };
+        row.entry(window).or_insert(new).add(&found);
+        interval_ns = length.max(interval_ns);
+    };
+    let of = |(n, bad)| BadSampleWindow { n, bad, ..BadSampleWindow::default() };
+    if delay == Delay::Passive {
+        for m in groups(script, q.range, &q.filter) {
+            let found = match (&q.bad, limit(m.row.series, &m.row.group)) {
+                (BadSampleKind::Recovery, _) => {
+                    let recovery = m.recovery.len() as u64;
+                    (m.clean.len() as u64 + recovery, recovery)
+                }
+                (_, Some(limit)) => beyond(&m.clean, limit),
+                _ => continue,
+            };
+            add(m.row.series, &m.row.group, (m.row.start_ns, m.row.length_ns), of(found));
+        }
+    } else {
+        for (series, m) in intervals(script, q.range, &selected, delay, &q.filter) {
+            let c = &m.record.counters;
+            let (forward, backward) = (c.lost_forward.unwrap_or(0), c.lost_backward.unwrap_or(0));
+            let values = m.values.get(&delay).cloned().unwrap_or_default();
+            let (n, bad) = match (&q.bad, limit(series, "")) {
+                (BadSampleKind::Lost(SeriesDirection::RoundTrip), _) => (c.sent, c.lost),
+                (BadSampleKind::Lost(SeriesDirection::Forward), _) => (c.sent, forward),
+                (BadSampleKind::Lost(SeriesDirection::Backward), _) => {
+                    (c.received + backward, backward)
+                }
+                (_, Some(limit)) => beyond(&values, limit),
+                _ => continue,
+            };
+            let doubt = own_doubt(c, m.record.caveats);
+            let (doubtful_n, doubtful_bad) = if doubt.is_some() { (n, bad) } else { (0, 0) };
+            let found = BadSampleWindow {
+                doubtful_n,
+                doubtful_bad,
+                doubt,
+                lost_forward: forward,
+                lost_backward: backward,
+                lost: c.lost,
+                ..of((n, bad))
+            };
+            let length = m.record.end_ns - m.record.start_ns;
+            add(series, "", (m.record.start_ns, length), found);
+        }
+    }
+    let rows = rows.into_iter().map(|((series, group), windows)| BadSampleRow {
+        series,
+        group,
+        windows: windows.into_values().collect(),
+    });
+    let rows = rows.collect();
+    BadSampleTable { from_ns: q.range.from_ns, interval_ns, rows }
+}
+
+fn flow_rates(script: &Script, q: &FlowRates) -> Vec<FlowRatePoint> {
+    let selected = ids(&selected(script, &q.filter));
+    // Octet by octet would be too slow: a flow is even, so its share is that of its time.
+    let octets = |f: &FlowRow, bytes: u64, range: TimeRange| {
+        let (first, last) = (f.first_ns(), f.last_ns);
+        let common = last.min(range.to_ns) - first.max(range.from_ns);
+        match last - first {
+            0 if (range.from_ns..range.to_ns).contains(&last) => bytes as f64,
+            0 => 0.0,
+            length => bytes as f64 * common.max(0) as f64 / length as f64,
+        }
+    };
+    let mut points: Vec<FlowRatePoint> = Vec::new();
+    for row in script.flows.iter().filter(|f| selected.contains(&f.exporter)) {
+        for (from, to, bytes) in [
+            (row.source, row.destination, row.forward.bytes),
+            (row.destination, row.source, row.reverse.bytes),
+        ] {
+            let bps = |range: TimeRange| {
+                octets(row, bytes, range) * 8e9 / (range.to_ns - range.from_ns) as f64
+            };
+            let (during_bps, before_bps) = (bps(q.during), bps(q.before));
+            if during_bps + before_bps == 0.0 {
+                continue;
+            }
+            let here = |p: &FlowRatePoint| (p.exporter, p.point) == (row.exporter, row.point);
+            let at = points.iter().position(here).unwrap_or_else(|| {
+                points.push(FlowRatePoint {
+                    exporter: row.exporter,
+                    point: row.point,
+                    during_bps: 0.0,
+                    before_bps: 0.0,
+                    flows: Vec::new(),
+                });
+                points.len() - 1
+            });
+            let point = &mut points[at];
+            point.during_bps += during_bps;
+            point.before_bps += before_bps;
+            let (source, destination) = (unmapped(from), unmapped(to));
+            let (protocol, service_port) = (row.protocol, row.service_port());
+            let same = |f: &&mut FlowRate| {
+                (f.source, f.destination) == (source, destination)
+                    && (f.protocol, f.service_port) == (protocol, service_port)
+            };
+            match point.flows.iter_mut().find(same) {
+                Some(flow) => {
+                    flow.during_bps += during_bps;
+                    flow.before_bps += before_bps;
+                }
+                None => point.flows.push(FlowRate {
+                    source,
+                    destination,
+                    protocol,
+                    service_port,
+                    during_bps,
+                    before_bps,
+                }),
+            }
+        }
+    }
+    let growth = |flow: &FlowRate| flow.during_bps - flow.before_bps;
+    points.sort_by_key(|p| (p.exporter, p.point));
+    for point in &mut points {
+        point.flows.sort_by(|a, b| growth(b).total_cmp(&growth(a)));
+        point.flows.truncate(q.most);
+    }
+    points
+}
+
+fn merged(script: &Script, q: &Merged) -> Option<Box<Interval>> {
+    let selected = ids(&selected_of(script, &q.filter, q.delay));
+    let all = intervals(script, q.range, &selected, q.delay, &q.filter);
+    let mut whole = Interval::empty(0);
+    for (_, m) in &all {
+        let mut record = m.record.clone();
+        let passive = m.values.get(&Delay::Passive).into_iter().flatten();
+        passive.for_each(|&v| record.rtt_net.add(v));
+        whole.merge(&record);
+    }
+    (!all.is_empty()).then(|| Box::new(whole))
 }

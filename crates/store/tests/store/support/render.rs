@@ -94,6 +94,70 @@ pub fn render(answer: &Answer) -> String {
             }
             table.events.iter().for_each(|row| out.push_str(&event(row)));
         }
+        Answer::BadSamples(table) => {
+            for row in &table.rows {
+                for w in &row.windows {
+                    let doubt = w.doubt.map_or("-".into(), |c| format!("{c:?}"));
+                    writeln!(
+                        out,
+                        "{} {} {}: n={} bad={} doubtful={}/{} {doubt} lost={}/{}/{}",
+                        row.series.0,
+                        if row.group.is_empty() { "-" } else { &row.group },
+                        w.window,
+                        w.n,
+                        w.bad,
+                        w.doubtful_bad,
+                        w.doubtful_n,
+                        w.lost_forward,
+                        w.lost_backward,
+                        w.lost
+                    )
+                    .unwrap();
+                }
+            }
+            writeln!(out, "intervals of {}", table.interval_ns).unwrap();
+        }
+        Answer::Merged(record) => match record {
+            None => writeln!(out, "none").unwrap(),
+            Some(r) => {
+                let c = &r.counters;
+                let p90 = |hist: &sonde_results::Hist| hist.quantile(0.9).unwrap_or(-1);
+                writeln!(
+                    out,
+                    "sent={} lost={} there={:?} back={:?} n={} p90={} forward={} p90={} {:?}",
+                    c.sent,
+                    c.lost,
+                    c.lost_forward,
+                    c.lost_backward,
+                    r.rtt_net.count,
+                    p90(&r.rtt_net),
+                    r.forward.count,
+                    p90(&r.forward),
+                    r.caveats
+                )
+                .unwrap();
+            }
+        },
+        Answer::FlowRates(points) => {
+            for p in points {
+                let (at, point) = (p.exporter.0, p.point);
+                writeln!(out, "{at}/{point} {:.0} before {:.0}", p.during_bps, p.before_bps)
+                    .unwrap();
+                for f in &p.flows {
+                    writeln!(
+                        out,
+                        "{} > {} {}/{} {:.0} before {:.0}",
+                        f.source,
+                        f.destination,
+                        f.service_port,
+                        f.protocol,
+                        f.during_bps,
+                        f.before_bps
+                    )
+                    .unwrap();
+                }
+            }
+        }
     }
     out
 }

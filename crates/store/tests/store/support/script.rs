@@ -17,9 +17,11 @@ use std::collections::BTreeMap;
 use sonde_results::units::parse_duration;
 use sonde_results::{Caveat, Interval};
 use sonde_store::query::{
-    Availability, Bands, Delay, EventList, Evidence, FlowDimension, FlowMeasure, Heat, Overview,
-    RttOrder, RttTop, SeriesPoints, TimeRange, Top,
+    Availability, BadSampleKind, BadSamples, Bands, Delay, DelayLimit, EventList, Evidence,
+    FlowDimension, FlowMeasure, FlowRates, Heat, Merged, Overview, RttOrder, RttTop, SeriesPoints,
+    TimeRange, Top,
 };
+use sonde_store::series::SeriesDirection;
 use sonde_store::{
     EventFilter, EventId, EventSeverity, FlowRow, Query, RttRow, SeriesFilter, SeriesId,
     SeriesLabels, StoredEvent,
@@ -292,6 +294,20 @@ fn flow(exporter: &str, last: &str, length: &str, key: &str, fields: &[&str]) ->
     row
 }
 
+/// `0:5ms,1:192.0.2.0/24:20ms`.
+fn limits(parts: &[&str]) -> Vec<DelayLimit> {
+    let limit = |part: &&str| {
+        let (series, rest) = part.split_once(':').unwrap();
+        let (group, limit) = rest.rsplit_once(':').unwrap_or(("", rest));
+        DelayLimit {
+            series: SeriesId(series.parse().unwrap()),
+            group: group.into(),
+            limit_ns: duration(limit),
+        }
+    };
+    parts.iter().map(limit).collect()
+}
+
 fn query(kind: &str, fields: &BTreeMap<&str, &str>) -> Query {
     let get = |name: &str| fields.get(name).copied();
     let at = |name: &str| get(name).map_or(0, time);
@@ -369,6 +385,27 @@ fn query(kind: &str, fields: &BTreeMap<&str, &str>) -> Query {
             flows_by: list("flows").into_iter().map(dimension).collect(),
             most_flows: 20,
         }),
+        "bad_samples" => Query::BadSamples(BadSamples {
+            range,
+            step_ns,
+            filter,
+            bad: match get("bad").unwrap() {
+                "lost" => BadSampleKind::Lost(SeriesDirection::RoundTrip),
+                "lost_forward" => BadSampleKind::Lost(SeriesDirection::Forward),
+                "lost_backward" => BadSampleKind::Lost(SeriesDirection::Backward),
+                "recovery" => BadSampleKind::Recovery,
+                _ => BadSampleKind::Beyond { delay, limits: limits(&list("limits")) },
+            },
+        }),
+        "merged" => Query::Merged(Merged { range, filter, delay }),
+        "flow_rates" => {
+            let time_of = |name: &str| {
+                let (from, to) = get(name).unwrap().split_once("..").unwrap();
+                TimeRange { from_ns: time(from), to_ns: time(to) }
+            };
+            let (during, before) = (time_of("during"), time_of("before"));
+            Query::FlowRates(FlowRates { during, before, filter, ..FlowRates::default() })
+        }
         _ => panic!("{kind}"),
     }
 }

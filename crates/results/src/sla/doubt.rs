@@ -1,18 +1,18 @@
 //! When the station doubts itself: its own faults are no faults of the network.
 
-use sonde_results::{Caveat, Interval};
+use crate::caveat::{Caveat, CaveatSet};
+use crate::record::Counters;
 
-/// Why a record says more of this host than of the network; `None`: it does not. The caller leaves
-/// its time out under the caveat's name.
+/// Why an interval says more of the station than of the network; `None`: it does not. Its time is
+/// left out under the caveat's name.
 ///
 /// - Less than 90 % of what was due was sent, though something was. (Where nothing was sent there
 ///   is no data.)
 /// - More than 1 % left late: the 99th percentile of the lateness is beyond the probe's limit.
 /// - This host dropped packets itself, and some count as lost.
 /// - Its clock was set.
-pub fn own_doubt(record: &Interval) -> Option<Caveat> {
-    let c = &record.counters;
-    let has = |caveat| record.caveats.contains(caveat);
+pub fn own_doubt(c: &Counters, caveats: CaveatSet) -> Option<Caveat> {
+    let has = |caveat| caveats.contains(caveat);
     let due = c.sent + c.skipped;
     match () {
         () if has(Caveat::ClockStepped) => Some(Caveat::ClockStepped),
@@ -29,15 +29,13 @@ pub fn own_doubt(record: &Interval) -> Option<Caveat> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sonde_results::Counters;
 
     #[test]
     fn only_its_own_faults_are_doubts() {
         let of = |counters: Counters, caveats: &[Caveat]| {
-            let mut record = Interval::empty(0);
-            record.counters = counters;
-            caveats.iter().for_each(|&c| record.caveats.insert(c));
-            own_doubt(&record)
+            let mut set = CaveatSet::default();
+            caveats.iter().for_each(|&caveat| set.insert(caveat));
+            own_doubt(&counters, set)
         };
         let sent = |sent, skipped| Counters { sent, skipped, ..Counters::default() };
         assert_eq!(of(sent(90, 10), &[]), None);

@@ -1,0 +1,288 @@
+//! The ways by which this host reaches its targets, and what changes of them.
+//!
+//! Pure: [`super::thread`] asks the kernel.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use serde_json::{Value, json};
+use sonde_results::StreamInfo;
+use sonde_store::{EventSeverity, StoredEvent};
+
+use crate::plan::UnitId;
+
+/// What is known of the ways to targets, and of the interfaces of units.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PathBook {
+    /// Addresses of targets, by unit and name.
+    addresses: BTreeMap<(String, String), BTreeSet<IpAddr>>,
+    ways: BTreeMap<IpAddr, PathWay>,
+    /// Interfaces of units that watch traffic, by their index in flow records.
+    points: BTreeMap<String, Vec<String>>,
+    /// Rates of interfaces, bit/s.
+    rates: BTreeMap<String, f64>,
+    /// When the ways were last looked up, ns since 1970 UTC.
+    looked_ns: Option<i64>,
+}
+
+/// The first step to an address.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PathWay {
+    /// The interface by which packets leave.
+    pub interface: String,
+    /// The first router, or the address itself where it is on the link.
+    pub next_hop: IpAddr,
+}
+
+impl PathBook {
+    /// The address of a unit's target, where it has only one.
+    pub fn address(&self, unit: &str, target: &str) -> Option<IpAddr> {
+        let all = self.addresses.get(&(unit.to_owned(), target.to_owned()))?;
+        match all.len() {
+            1 => all.first().copied(),
+            _ => None,
+        }
+    }
+
+    /// The first step to an address.
+    pub fn way(&self, address: IpAddr) -> Option<&PathWay> {
+        self.ways.get(&address)
+    }
+
+    /// The interfaces of a unit that watches traffic.
+    pub fn points(&self, unit: &str) -> &[String] {
+        self.points.get(unit).map_or(&[], Vec::as_slice)
+    }
+
+    /// The rate of an interface, bit/s.
+    pub fn rate_bps(&self, interface: &str) -> Option<f64> {
+        self.rates.get(interface).copied()
+    }
+
+    /// All interfaces of units that watch traffic.
+    pub fn interfaces(&self) -> BTreeSet<&str> {
+        self.points.values().flatten().map(String::as_str).collect()
+    }
+
+    /// All addresses whose ways are to be looked up: the first [`MOST_WAYS`].
+    pub fn wanted(&self) -> BTreeSet<IpAddr> {
+        self.addresses.values().flatten().copied().take(MOST_WAYS).collect()
+    }
+
+    /// The units that watch traffic, with their interfaces.
+    pub fn set_points(&mut self, points: BTreeMap<String, Vec<String>>) {
+        self.points = points;
+    }
+
+    /// The rates of interfaces, as the kernel knows them.
+    pub fn set_rates(&mut self, rates: BTreeMap<String, f64>) {
+        self.rates = rates;
+    }
+
+    /// A unit measures these streams: beside those that it had, or (`whole`) instead of them. The
+    /// targets whose address is another one now, as events.
+    pub fn streams(
+        &mut self,
+        unit: &UnitId,
+        streams: &[StreamInfo],
+        whole: bool,
+        now_ns: i64,
+    ) -> Vec<StoredEvent> {
+        let mut new: BTreeMap<&str, BTreeSet<IpAddr>> = BTreeMap::new();
+        for info in streams {
+            new.entry(&info.target).or_default().insert(info.destination.ip());
+        }
+        let mut changed = Vec::new();
+        for (target, addresses) in &new {
+            let name = (unit.to_string(), (*target).to_owned());
+            let old = self.addresses.get(&name);
+            let others = old.filter(|old| !addresses.is_subset(old));
+            if let Some(old) = others {
+                changed.push(address_change(unit, target, old, addresses, now_ns));
+            }
+            self.addresses.insert(name, addresses.clone());
+        }
+        if whole {
+            let of_unit = |name: &(String, String)| name.0 == unit.as_str();
+            self.addresses.retain(|name, _| !of_unit(name) || new.contains_key(name.1.as_str()));
+        }
+        let kept: BTreeSet<IpAddr> = self.addresses.values().flatten().copied().collect();
+        self.ways.retain(|address, _| kept.contains(address));
+        changed
+    }
+
+    /// The kernel has these ways at `now_ns`; an address without one has none. What has changed since
+    /// the last look, as events: one for all targets that went over from one way to another.
+    pub fn look(
+        &mut self,
+        station: &str,
+        found: &BTreeMap<IpAddr, PathWay>,
+        now_ns: i64,
+    ) -> Vec<StoredEvent> {
+        let mut moved: BTreeMap<(PathWay, Option<PathWay>), BTreeSet<IpAddr>> = BTreeMap::new();
+        for (address, old) in &self.ways {
+            let new = found.get(address);
+            if new != Some(old) {
+                moved.entry((old.clone(), new.cloned())).or_default().insert(*address);
+            }
+        }
+        let before_ns = self.looked_ns.replace(now_ns).unwrap_or(now_ns);
+        self.ways.clone_from(found);
+        let event = |((old, new), addresses): (&(PathWay, Option<PathWay>), &BTreeSet<IpAddr>)| {
+            let concerned: Vec<&(String, String)> = self
+                .addresses
+                .iter()
+                .filter(|(_, own)| own.iter().any(|address| addresses.contains(address)))
+                .map(|(name, _)| name)
+                .collect();
+            let targets: BTreeSet<&str> = concerned.iter().map(|(_, t)| t.as_str()).collect();
+            let units: BTreeSet<&str> = concerned.iter().map(|(unit, _)| unit.as_str()).collect();
+            route_change(station, (old, new.as_ref()), &units, &targets, (before_ns, now_ns))
+        };
+        moved.iter().map(event).collect()
+    }
+}
+
+fn route_change(
+    station: &str,
+    (old, new): (&PathWay, Option<&PathWay>),
+    units: &BTreeSet<&str>,
+    targets: &BTreeSet<&str>,
+    (before_ns, now_ns): (i64, i64),
+) -> StoredEvent {
+    let whom = match targets.first() {
+        Some(target) if targets.len() == 1 => (*target).to_owned(),
+        _ => format!("{} targets", targets.len()),
+    };
+    let way = |way: &PathWay| format!("{} by {}", way.next_hop, way.interface);
+    let to = new.map_or_else(|| "none".to_owned(), way);
+    let json = |way: &PathWay| json!({"interface": way.interface, "next_hop": way.next_hop});
+    let mut labels = json!({"station": station});
+    if let (Some(unit), 1) = (units.first(), units.len()) {
+        labels["unit"] = Value::from(*unit);
+    }
+    if let (Some(target), 1) = (targets.first(), targets.len()) {
+        labels["target"] = Value::from(*target);
+    }
+    StoredEvent {
+        kind: "route_change".into(),
+        severity: if new.is_some() { EventSeverity::Info } else { EventSeverity::Warning },
+        series: None,
+        begin_ns: before_ns,
+        end_ns: Some(now_ns),
+        title: format!("the way to {whom} changed from {} to {to}", way(old)),
+        evidence: json!({
+            "labels": labels,
+            "text": "as this host's own routes have it",
+            "from": json(old),
+            "to": new.map(json),
+            "targets_concerned": targets.len(),
+            "targets": targets.iter().take(TOLD).collect::<Vec<_>>(),
+        }),
+    }
+}
+
+fn address_change(
+    unit: &UnitId,
+    target: &str,
+    old: &BTreeSet<IpAddr>,
+    new: &BTreeSet<IpAddr>,
+    now_ns: i64,
+) -> StoredEvent {
+    let list = |all: &BTreeSet<IpAddr>| {
+        all.iter().take(3).map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    };
+    StoredEvent {
+        kind: "address_change".into(),
+        severity: EventSeverity::Info,
+        series: None,
+        begin_ns: now_ns,
+        end_ns: Some(now_ns),
+        title: format!("{unit}: {target} is {} now, and was {}", list(new), list(old)),
+        evidence: json!({
+            "labels": {"unit": unit.as_str(), "target": target},
+            "text": "as its name resolves",
+            "from": old, "to": new,
+            "targets": [target],
+        }),
+    }
+}
+
+/// Between two looks at the ways, ns.
+pub const LOOK_NS: i64 = 5_000_000_000;
+/// Addresses whose ways are looked up, at most.
+const MOST_WAYS: usize = 4_096;
+/// Targets that an event names.
+const TOLD: usize = 50;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info(target: &str, address: &str) -> StreamInfo {
+        StreamInfo {
+            target: target.into(),
+            source: "192.0.2.1:1".parse().unwrap(),
+            destination: format!("{address}:862").parse().unwrap(),
+            dscp: 0,
+            ssid: 0,
+            ip_length: 72,
+            period_ns: 1_000_000,
+        }
+    }
+
+    fn way(interface: &str, next_hop: &str) -> PathWay {
+        PathWay { interface: interface.into(), next_hop: next_hop.parse().unwrap() }
+    }
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn an_address_that_is_another_one_is_told_and_one_more_stream_is_not() {
+        let (unit, mut book) = (UnitId::new("probe.a"), PathBook::default());
+        let both = [info("muc", "192.0.2.9"), info("ber", "192.0.2.8")];
+        assert_eq!(book.streams(&unit, &both, true, 5), []);
+        assert_eq!(book.streams(&unit, &both[..1], false, 6), []);
+        assert_eq!(book.address("probe.a", "muc"), Some(address("192.0.2.9")));
+        let told = book.streams(&unit, &[info("muc", "198.51.100.9")], true, 7);
+        assert_eq!(told.len(), 1);
+        assert_eq!(told[0].title, "probe.a: muc is 198.51.100.9 now, and was 192.0.2.9");
+        assert_eq!((told[0].begin_ns, &*told[0].kind), (7, "address_change"));
+        assert_eq!(book.address("probe.a", "ber"), None, "it is gone");
+        assert_eq!(book.wanted(), BTreeSet::from([address("198.51.100.9")]));
+    }
+
+    #[test]
+    fn targets_that_go_over_together_are_one_change() {
+        let (unit, mut book) = (UnitId::new("probe.a"), PathBook::default());
+        let targets = [info("a", "10.0.0.1"), info("b", "10.0.0.2"), info("c", "10.0.0.3")];
+        book.streams(&unit, &targets, true, 0);
+        let of = |hops: [&str; 3]| -> BTreeMap<IpAddr, PathWay> {
+            let ways = hops.into_iter().map(|hop| way("eth0", hop));
+            targets.iter().map(|t| t.destination.ip()).zip(ways).collect()
+        };
+        let first = of(["10.9.0.1", "10.9.0.1", "10.9.0.2"]);
+        assert_eq!(book.look("s", &first, 10), [], "nothing was known before");
+        assert_eq!(book.look("s", &first, 20), []);
+        let told = book.look("s", &of(["10.9.0.5", "10.9.0.5", "10.9.0.2"]), 30);
+        assert_eq!(told.len(), 1);
+        assert_eq!(
+            told[0].title,
+            "the way to 2 targets changed from 10.9.0.1 by eth0 to 10.9.0.5 by eth0"
+        );
+        assert_eq!((told[0].begin_ns, told[0].end_ns), (20, Some(30)));
+        assert_eq!(told[0].evidence["targets"], json!(["a", "b"]));
+        let told = book.look("s", &BTreeMap::new(), 40);
+        let titles: Vec<&str> = told.iter().map(|event| &*event.title).collect();
+        assert_eq!(
+            titles,
+            [
+                "the way to c changed from 10.9.0.2 by eth0 to none",
+                "the way to 2 targets changed from 10.9.0.5 by eth0 to none",
+            ]
+        );
+        assert_eq!(told[0].severity, EventSeverity::Warning);
+    }
+}

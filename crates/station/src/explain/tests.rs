@@ -1,0 +1,405 @@
+//! Explanations of faults in a store that was made up, record by record.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use sonde_meter::explain::{CauseKind, ExplainGrade};
+use sonde_results::sla::LossDirection;
+use sonde_results::{Caveat, Hist, Interval};
+use sonde_store::series::{MODULE_FLOW, MODULE_RTT, MODULE_STAMP};
+use sonde_store::{
+    Batch, EventSeverity, FlowRow, HistBlob, IntervalRow, Rows, RttRow, SeriesLabels, Store,
+    StoreOptions, Writer as _,
+};
+
+use super::kept::KeptExplanation;
+use super::paths::PathWay;
+use super::*;
+use crate::alert::testing::Folder;
+use crate::plan::UnitId;
+
+/// 2026-11-26 00:00 UTC, ns since 1970.
+const BASE: i64 = 1_795_651_200 * SECOND;
+const SECOND: i64 = 1_000_000_000;
+/// The fault begins here, and lasts to the end.
+const FAULT: i64 = BASE + 600 * SECOND;
+const END: i64 = FAULT + 30 * SECOND;
+
+struct Bed {
+    _folder: Folder,
+    store: Store,
+    book: PathBook,
+    rng: fastrand::Rng,
+    rows: Vec<IntervalRow>,
+    rtt: Vec<RttRow>,
+    flows: Vec<FlowRow>,
+}
+
+/// What a second of a stream is like.
+#[derive(Clone, Copy, Default)]
+struct Second {
+    loss: f64,
+    back: bool,
+    delay_ns: i64,
+    late: bool,
+}
+
+impl Bed {
+    fn new(name: &str, seed: u64) -> Bed {
+        let folder = Folder::new(name);
+        let store = Store::open(&folder.0, StoreOptions::default()).unwrap();
+        Bed {
+            _folder: folder,
+            store,
+            book: PathBook::default(),
+            rng: fastrand::Rng::with_seed(seed),
+            rows: Vec::new(),
+            rtt: Vec::new(),
+            flows: Vec::new(),
+        }
+    }
+
+    fn series(&self, unit: &str, target: &str, class: &str, module: &str, port: u16) -> SeriesId {
+        let labels = SeriesLabels {
+            station: "ber".into(),
+            target: target.into(),
+            class: class.into(),
+            module: module.into(),
+            source_port: port,
+            destination_port: if port == 0 { 0 } else { 862 },
+            free: BTreeMap::from([("unit".to_owned(), unit.to_owned())]),
+            ..SeriesLabels::default()
+        };
+        self.store.register(&labels).unwrap()
+    }
+
+    fn probe(&mut self, target: &str, class: &str, port: u16, of: impl Fn(bool) -> Second) {
+        let series = self.series("probe.core", target, class, MODULE_STAMP, port);
+        for at in (BASE..END).step_by(SECOND as usize) {
+            let second = of(at >= FAULT);
+            let lost = (0..100).filter(|_| self.rng.f64() < 0.002 + second.loss).count() as u64;
+            let mut record = Interval { start_ns: at, end_ns: at + SECOND, ..Interval::empty(0) };
+            record.counters.sent = 100;
+            record.counters.lost = lost;
+            record.counters.received = 100 - lost;
+            record.counters.lost_forward = Some(if second.back { 0 } else { lost });
+            record.counters.lost_backward = Some(if second.back { lost } else { 0 });
+            record.counters.sent_late = if second.late { 30 } else { 0 };
+            for _ in 0..100 - lost {
+                record.rtt_net.add(1_000_000 + second.delay_ns + self.rng.i64(0..200_000));
+            }
+            if second.late {
+                record.caveats.insert(Caveat::SenderLate);
+            }
+            self.rows.push(IntervalRow::new(series, &record));
+        }
+    }
+
+    /// Passive round trips to a prefix.
+    fn traffic(&mut self, prefix: &str, of: impl Fn(bool) -> i64) {
+        let series = self.series("rtt.up", "rtt.up", "", MODULE_RTT, 0);
+        for at in (BASE..END).step_by(SECOND as usize) {
+            let mut hist = Hist::default();
+            (0..50).for_each(|_| {
+                hist.add(3_000_000 + of(at >= FAULT) + self.rng.i64(0..500_000));
+            });
+            self.rtt.push(RttRow {
+                series,
+                group: prefix.into(),
+                start_ns: at,
+                length_ns: SECOND,
+                intervals: 1,
+                clean: HistBlob::new(&hist),
+                ..RttRow::default()
+            });
+        }
+    }
+
+    fn flow(&mut self, source: &str, (from, to): (i64, i64), bytes: u64) {
+        let exporter = self.series("flow.up", "flow.up", "", MODULE_FLOW, 0);
+        let octets = |text: &str| sonde_store::flow::mapped(text.parse().unwrap());
+        let mut row = FlowRow {
+            exporter,
+            source: octets(source),
+            destination: octets("192.0.2.9"),
+            source_port: 50_000,
+            destination_port: 5_201,
+            protocol: 17,
+            last_ns: to,
+            duration_ns: to - from,
+            ..FlowRow::default()
+        };
+        row.forward.bytes = bytes;
+        row.forward.packets = bytes / 1_000;
+        self.flows.push(row);
+    }
+
+    fn explain(&mut self, event: &StoredEvent) -> KeptExplanation {
+        let mut writer = self.store.writer().unwrap();
+        let rows = [
+            Rows::Intervals(std::mem::take(&mut self.rows)),
+            Rows::Rtt(std::mem::take(&mut self.rtt)),
+            Rows::Flows(std::mem::take(&mut self.flows)),
+        ];
+        for (number, rows) in (1..).zip(rows) {
+            let batch = Batch { writer: "test".into(), number, rows: Arc::new(rows) };
+            writer.append(&batch).unwrap();
+        }
+        writer.sync().unwrap();
+        let reader = self.store.reader();
+        let series = reader.series().unwrap();
+        let limit = Limit::default();
+        let input = ExplainInput {
+            reader: &reader,
+            series: &series,
+            paths: &self.book,
+            limit: &limit,
+            now_ns: END,
+        };
+        explain_event(&input, event).unwrap()
+    }
+}
+
+/// A breach of a loss of 1 %, or of what `window` says.
+fn breach(target: &str, class: &str, window: Value, metric: &str) -> StoredEvent {
+    StoredEvent {
+        kind: "breach".into(),
+        severity: EventSeverity::Critical,
+        series: None,
+        begin_ns: FAULT,
+        end_ns: None,
+        title: "a breach".into(),
+        evidence: json!({
+            "labels": {
+                "station": "ber", "unit": "probe.core", "target": target, "class": class,
+                "direction": "round_trip",
+            },
+            "metric": {"kind": metric},
+            "window": window,
+        }),
+    }
+}
+
+fn loss(target: &str, class: &str) -> StoredEvent {
+    let window = json!({
+        "start_ns": FAULT, "end_ns": FAULT + 5 * SECOND, "unit": "ratio", "bound": 0.01,
+    });
+    breach(target, class, window, "loss_ratio")
+}
+
+#[test]
+fn a_bad_path_is_named_with_its_way() {
+    let mut acquitted = 0;
+    for seed in 0..20 {
+        let mut bed = Bed::new(&format!("explain-member-{seed}"), seed);
+        let bad = 50_000 + (seed % 4) as u16;
+        for target in ["muc", "ham"] {
+            for port in 50_000..50_004 {
+                bed.probe(target, "BE", port, |fault| Second {
+                    loss: if fault && target == "muc" && port == bad { 0.2 } else { 0.0 },
+                    back: seed % 2 == 1,
+                    ..Second::default()
+                });
+            }
+        }
+        let found = bed.explain(&loss("muc", "BE"));
+        let first = &found.causes[0];
+        assert_eq!(found.grade, ExplainGrade::Strong, "seed {seed}: {found:?}");
+        assert_eq!(first.names, [format!("path member muc {bad}>862")], "seed {seed}: {found:?}");
+        assert_eq!(first.kind, Some(CauseKind::BadMember), "seed {seed}");
+        let way = if seed % 2 == 1 { LossDirection::Backward } else { LossDirection::Forward };
+        assert_eq!(first.direction, Some(way), "seed {seed}");
+        let side = if seed % 2 == 1 { "on the way back" } else { "on the way there" };
+        assert!(found.text[1].contains(side), "seed {seed}: {:?}", found.text);
+        let of_target = found.acquitted.iter().filter(|text| text.contains("member muc")).count();
+        assert_eq!(of_target, found.acquitted.len(), "{:?}", found.acquitted);
+        acquitted += of_target;
+        let late = (found.onset_ns - FAULT).abs();
+        assert!(late <= SECOND, "seed {seed}: {late} ns from the onset");
+        assert!(found.windows >= 12, "{found:?}");
+        let kept = serde_json::to_value(&found).unwrap();
+        assert_eq!(serde_json::from_value::<KeptExplanation>(kept).unwrap(), found);
+    }
+    assert!(acquitted >= 45, "{acquitted} of 60");
+}
+
+#[test]
+fn one_class_to_one_target_is_a_policer() {
+    let mut bed = Bed::new("explain-policer", 1);
+    for target in ["muc", "ham"] {
+        for class in ["BE", "EF"] {
+            bed.probe(target, class, 0, |fault| Second {
+                loss: if fault && target == "muc" && class == "EF" { 0.15 } else { 0.0 },
+                ..Second::default()
+            });
+        }
+    }
+    let found = bed.explain(&loss("muc", "EF"));
+    assert_eq!(found.causes[0].kind, Some(CauseKind::Policer), "{found:?}");
+    assert_eq!(found.causes[0].names, ["class EF on target muc"]);
+}
+
+#[test]
+fn a_filled_uplink_is_named_with_its_flow() {
+    let mut bed = Bed::new("explain-filled", 2);
+    let unit = UnitId::new("probe.core");
+    let targets = [("muc", "192.0.2.9"), ("ham", "192.0.2.10"), ("ber", "198.51.100.1")];
+    let mut ways = BTreeMap::new();
+    for (target, address) in targets {
+        let address: IpAddr = address.parse().unwrap();
+        let info = sonde_results::StreamInfo {
+            target: target.into(),
+            source: "192.0.2.1:1".parse().unwrap(),
+            destination: (address, 862).into(),
+            dscp: 0,
+            ssid: 0,
+            ip_length: 72,
+            period_ns: 1,
+        };
+        bed.book.streams(&unit, &[info], false, 0);
+        let interface = if target == "ber" { "eth1" } else { "eth0" }.to_owned();
+        ways.insert(address, PathWay { interface, next_hop: address });
+        bed.probe(target, "BE", 0, |fault| Second {
+            loss: if fault && target != "ber" { 0.1 } else { 0.0 },
+            ..Second::default()
+        });
+    }
+    assert_eq!(bed.book.look("ber", &ways, 0), []);
+    bed.book.set_points([("flow.up".to_owned(), vec!["eth0".to_owned()])].into());
+    bed.book.set_rates([("eth0".to_owned(), 10e6)].into());
+    bed.flow("10.0.0.1", (BASE, END), 8_000_000);
+    bed.flow("10.0.0.2", (FAULT, END), 40_000_000);
+    let found = bed.explain(&loss("muc", "BE"));
+    let first = &found.causes[0];
+    assert_eq!(first.names, ["interface eth0"], "{found:?}");
+    assert_eq!(first.kind, Some(CauseKind::FilledLink));
+    assert!(first.evidence.iter().any(|e| e.contains("10.0.0.2 > 192.0.2.9 UDP port 5201")));
+    assert!(found.text.iter().any(|t| t.contains("of its rate")), "{:?}", found.text);
+}
+
+#[test]
+fn a_slow_server_is_told_from_its_path() {
+    let mut bed = Bed::new("explain-server", 3);
+    let unit = UnitId::new("probe.core");
+    for (target, address) in [("web", "192.0.2.9"), ("ham", "198.51.100.1")] {
+        let info = sonde_results::StreamInfo {
+            target: target.into(),
+            source: "192.0.2.1:1".parse().unwrap(),
+            destination: format!("{address}:862").parse().unwrap(),
+            dscp: 0,
+            ssid: 0,
+            ip_length: 72,
+            period_ns: 1,
+        };
+        bed.book.streams(&unit, &[info], false, 0);
+        bed.probe(target, "BE", 0, |_| Second::default());
+    }
+    bed.traffic("192.0.2.0/24", |fault| if fault { 40_000_000 } else { 0 });
+    bed.traffic("198.51.100.0/24", |_| 0);
+    let window = json!({
+        "start_ns": FAULT, "end_ns": FAULT + 5 * SECOND, "unit": "ratio", "bound": 0.05,
+        "limit_ns": 20e6,
+    });
+    let mut event = breach("192.0.2.0/24", "", window, "delay_percentile");
+    event.evidence["labels"]["unit"] = json!("rtt.up");
+    let found = bed.explain(&event);
+    let first = &found.causes[0];
+    assert_eq!(first.names, ["traffic on target web"], "{found:?}");
+    assert_eq!((first.kind, found.grade), (Some(CauseKind::Server), ExplainGrade::Strong));
+}
+
+#[test]
+fn a_longer_path_is_seen_by_all_who_take_it() {
+    let mut bed = Bed::new("explain-delay", 4);
+    for target in ["a", "b", "c"] {
+        for port in [50_000, 50_001] {
+            bed.probe(target, "BE", port, |fault| Second {
+                delay_ns: if fault && target == "b" { 5_000_000 } else { 0 },
+                ..Second::default()
+            });
+        }
+    }
+    let window = json!({
+        "start_ns": FAULT, "end_ns": FAULT + 5 * SECOND, "unit": "ratio", "bound": 0.01,
+        "limit_ns": 3e6,
+    });
+    let found = bed.explain(&breach("b", "BE", window, "delay_percentile"));
+    assert_eq!(found.causes[0].names, ["target b"], "{found:?}");
+    assert_eq!((found.causes[0].direction, found.grade), (None, ExplainGrade::Strong));
+}
+
+#[test]
+fn a_station_that_was_late_itself_judges_no_network() {
+    let mut bed = Bed::new("explain-late", 5);
+    for target in ["a", "b"] {
+        bed.probe(target, "BE", 0, |fault| Second {
+            loss: if fault { 0.1 } else { 0.0 },
+            late: fault,
+            ..Second::default()
+        });
+    }
+    let mut event = loss("a", "BE");
+    event.kind = "unjudged".into();
+    let found = bed.explain(&event);
+    assert_eq!(found.grade, ExplainGrade::CannotJudge, "{found:?}");
+    assert_eq!(found.causes[0].names, ["station ber"]);
+    assert_eq!(found.causes[0].kind, Some(CauseKind::StarvedStation));
+    assert!(found.text[0].contains("packets were sent late"), "{:?}", found.text);
+}
+
+#[test]
+fn what_is_as_before_is_not_explained() {
+    let mut named = 0;
+    for seed in 0..20 {
+        let mut bed = Bed::new(&format!("explain-none-{seed}"), 100 + seed);
+        for target in ["a", "b", "c"] {
+            for port in 50_000..50_004 {
+                bed.probe(target, "BE", port, |_| Second::default());
+            }
+        }
+        let found = bed.explain(&loss("a", "BE"));
+        named += usize::from(found.grade != ExplainGrade::Silent);
+    }
+    assert!(named <= 1, "{named} of 20");
+}
+
+#[test]
+fn other_events_and_times_without_samples_have_none() {
+    let bed = Bed::new("explain-other", 6);
+    let reader = bed.store.reader();
+    let (series, limit) = (reader.series().unwrap(), Limit::default());
+    let input = ExplainInput {
+        reader: &reader,
+        series: &series,
+        paths: &bed.book,
+        limit: &limit,
+        now_ns: END,
+    };
+    let mut event = loss("a", "BE");
+    let why = explain_event(&input, &event).unwrap_err();
+    assert!(matches!(why, ExplainError::NoSamples), "{why}");
+    event.kind = "recovery".into();
+    let why = explain_event(&input, &event).unwrap_err();
+    assert!(matches!(why, ExplainError::Kind(_)), "{why}");
+}
+
+#[test]
+fn times_are_windows_of_records_and_long_ones_are_minutes() {
+    let of = |begin_s: i64, end_s: i64, first_s: i64| {
+        ExplainTimes::of(begin_s * SECOND, end_s * SECOND, first_s * SECOND, SECOND)
+    };
+    let range = |from: i64, to: i64| TimeRange { from_ns: from * SECOND, to_ns: to * SECOND };
+    let short = of(10_000, 10_010, 6_400);
+    assert_eq!((short.during, short.windows), (range(10_000, 10_010), 60));
+    assert_eq!(short.before, range(9_399, 9_999));
+    // Little is known: a part of the fault is held against more windows.
+    let little = of(10_000, 10_100, 9_951);
+    assert_eq!((little.during, little.windows), (range(10_000, 10_004), 12));
+    let long = of(10_000, 11_000, 1_000);
+    assert_eq!((long.during, long.windows), (range(9_960, 10_260), 12));
+    assert_eq!(long.before, range(6_360, 9_960));
+    // Nothing is known before.
+    assert_eq!(of(10_000, 10_010, 10_000).windows, 0);
+}
