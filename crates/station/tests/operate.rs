@@ -174,8 +174,9 @@ fn a_reload_with_a_fault_in_alerts_changes_nothing_and_one_without_changes_all()
         let named = format!("If-Match: {tag}");
         client.send("POST", "/sonde/v1/config/reload", &[&named], "{}").unwrap()
     };
-    // The new unit and the new objective are good; the new receiver's secret is nowhere.
+    // The new units and the new objective are good; the new receiver's secret is nowhere.
     let more = "[flow.second]\nsources = ['sonde-absent-2']\n\
+                [probe.muc]\ntarget = [{ host = '127.0.0.1' }]\n\
                 [objective.loss]\nmetric = 'loss_ratio'\nlimit = '1%'\n\
                 [alert.receiver.late.webhook]\nurl_file = 'FOLDER/url'\n";
     write_config(&folder.0, &format!("{CONFIG}\n{more}"));
@@ -190,7 +191,7 @@ fn a_reload_with_a_fault_in_alerts_changes_nothing_and_one_without_changes_all()
     fs::write(&url, "http://127.0.0.1:9/hook\n").unwrap();
     fs::set_permissions(&url, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     assert_eq!(reload().status, 200);
-    until("the second unit is listed", || (units().len() == 2).then_some(()));
+    until("the new units are listed", || (units().len() == 3).then_some(()));
     until("the second receiver is listed", || (receivers().len() == 2).then_some(()));
     assert_ne!(get("/sonde/v1/config")["version"], version);
     station.stop();

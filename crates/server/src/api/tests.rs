@@ -110,6 +110,7 @@ fn every_route_that_reads_answers_or_says_that_it_is_not_offered() {
             let path = match route.operation {
                 "series_points" => format!("{path}?ids=1,2&points=12"),
                 "flow_top" | "flow_points" => format!("{path}?dim=src_as"),
+                _ if route.path == "/probe" => format!("{path}?target=192.0.2.1"),
                 _ => path,
             };
             let reply = bed.ask("GET", &path).token(&bed.admin).send();
