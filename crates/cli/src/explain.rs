@@ -5,7 +5,7 @@ use clap::Args;
 use serde_json::Value;
 use sonde_results::civil_time;
 use sonde_results::units::{format_count, format_duration};
-use sonde_station::client::ClientError;
+use sonde_station::client::{ClientError, StationClient};
 
 use crate::exit::{Exit, Failure};
 use crate::output::style::{Style, Tone, terminal_size};
@@ -34,6 +34,14 @@ pub fn run(args: &ExplainArgs) -> Result<Exit, Failure> {
         false => lines(&found).iter().for_each(|line| outln!("{line}")),
     }
     Ok(if found["grade"] == "none" { Exit::Undecided } else { Exit::Ok })
+}
+
+/// What explains the first event that is a breach of an objective, as lines; `None`: there is none.
+pub(crate) fn first_breach(client: &StationClient) -> Result<Option<Vec<String>>, ClientError> {
+    let events = client.list("/sonde/v1/events", "kind=breach", EVENTS)?;
+    let Some(id) = events.last().and_then(|event| event["id"].as_str()) else { return Ok(None) };
+    let found = client.get(&format!("/sonde/v1/events/{id}/explanation"))?;
+    Ok(Some(lines(&found)))
 }
 
 fn failed(error: ClientError) -> Failure {
@@ -129,6 +137,9 @@ fn share(value: &Value) -> String {
 
 /// Names of one set that a table shows.
 const NAMES: usize = 3;
+
+/// Events that are looked at.
+const EVENTS: usize = 1_000;
 
 const EXPLAIN_HELP: &str = "\
 Example:

@@ -50,7 +50,7 @@ static RELOAD: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     let loaded = load(&args.config)?;
     let stop = signals::daemon_stop(|| RELOAD.store(true, Ordering::Relaxed))?;
-    run_loaded(&args.config, loaded, &stop, true)
+    run_loaded(&args.config, loaded, &stop, Manner { confined: true, talks: true })
 }
 
 /// Reads a configuration.
@@ -61,13 +61,21 @@ pub(crate) fn load(path: &Path) -> Result<LoadedConfig, Failure> {
     LoadedConfig::read(path).map_err(|errors| wrong(path, &errors))
 }
 
-/// Runs a configuration that was read from `path`, until `stop` is asked for. `confined`: all rights
-/// that its units do not need are given up, for the rest of this process's life.
+/// How a station is run.
+#[derive(Clone, Copy)]
+pub(crate) struct Manner {
+    /// All rights that its units do not need are given up, for the rest of this process's life.
+    pub confined: bool,
+    /// Units say what they do.
+    pub talks: bool,
+}
+
+/// Runs a configuration that was read from `path`, until `stop` is asked for.
 pub(crate) fn run_loaded(
     path: &Path,
     loaded: LoadedConfig,
     stop: &Stop,
-    confined: bool,
+    manner: Manner,
 ) -> Result<Exit, Failure> {
     let config = &loaded.config;
     let units = config.plan.iter().count();
@@ -77,21 +85,24 @@ pub(crate) fn run_loaded(
     let bound = BoundApi::bind(&config.api, &config.store.path)?;
     let address = bound.address();
     let uses = config.uses();
-    if confined {
+    if manner.confined {
         give_up(&uses, &config.writes())?;
     }
-    let started = (confined.then_some(uses), signals::invocation());
+    let started = (manner.confined.then_some(uses), signals::invocation());
     let service = Service::start(path, loaded, bound, hub, stop.clone(), started)?;
-    sonde_errln!(INFO, "{} runs until Ctrl-C, units: {units}", path.display());
+    if manner.talks {
+        sonde_errln!(INFO, "{} runs until Ctrl-C, units: {units}", path.display());
+    }
     if let Some(address) = address {
         sonde_errln!(INFO, "the API listens on {address}");
     }
     manager.ready(&format!("units: {units}"));
-    follow(&service, &reports, &mut manager, stop, path);
+    let talk = |report: &Report| manner.talks.then(|| say(report));
+    follow(&service, &reports, &mut manager, (stop, path), &talk);
     manager.stopping(END);
     let StationEnded { stuck, store, judge } = service.join();
     while let Some(report) = reports.next_now() {
-        say(&report);
+        talk(&report);
     }
     let kept = format_count(store.durable_rows);
     sonde_errln!(INFO, "records kept: {kept}");
@@ -119,8 +130,8 @@ fn follow(
     service: &Service,
     reports: &RecordReceiver<Arc<Report>>,
     manager: &mut ServiceManager,
-    stop: &Stop,
-    path: &Path,
+    (stop, path): (&Stop, &Path),
+    talk: &dyn Fn(&Report) -> Option<()>,
 ) {
     while !stop.is_asked() {
         if RELOAD.swap(false, Ordering::Relaxed) {
@@ -128,7 +139,7 @@ fn follow(
         }
         manager.turned(steady_now(), service.turns());
         match reports.next(PATIENCE) {
-            Next::Record(report) => say(&report),
+            Next::Record(report) => drop(talk(&report)),
             Next::Nothing => {}
             Next::End => return,
         }

@@ -3,6 +3,7 @@
 mod view;
 
 use std::io::{IsTerminal as _, stdout};
+use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
@@ -38,14 +39,32 @@ pub struct TopArgs {
     pub duration: Option<i64>,
 }
 
+impl TopArgs {
+    /// Of the station that answers on `socket`, as if nothing else were given.
+    pub(crate) fn of(socket: &Path) -> TopArgs {
+        TopArgs {
+            station: StationSocket { socket: socket.to_owned() },
+            json: false,
+            interval: 2 * SECOND,
+            last: 300 * SECOND,
+            duration: None,
+        }
+    }
+}
+
 /// Shows a station until Ctrl-C.
 pub fn run(args: &TopArgs) -> Result<Exit, Failure> {
-    let client = args.station.client().with_patience(PATIENCE);
     if args.json {
+        let client = args.station.client().with_patience(PATIENCE);
         outln!("{:#}", look(&client, args).map_err(failed)?);
         return Ok(Exit::Ok);
     }
-    let stop = crate::signals::stop()?;
+    show(args, &crate::signals::stop()?)
+}
+
+/// Shows a station until `stop` is asked for.
+pub(crate) fn show(args: &TopArgs, stop: &Stop) -> Result<Exit, Failure> {
+    let client = args.station.client().with_patience(PATIENCE);
     let mut picture = StationPicture::new(look(&client, args).map_err(failed)?);
     let mut shown = match stdout().is_terminal() {
         true => Shown::Screen(InPlace::default()),
@@ -70,7 +89,7 @@ pub fn run(args: &TopArgs) -> Result<Exit, Failure> {
         };
         picture.away(&lost.to_string());
         shown.all(&picture);
-        reconnect(&client, args, &mut picture, &stop, &is_over);
+        reconnect(&client, args, &mut picture, stop, &is_over);
         if !picture.is_away() {
             shown.all(&picture);
         }

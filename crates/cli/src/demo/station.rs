@@ -2,9 +2,10 @@
 //! streams, watches the router's interfaces, judges what it measures and tells of a fault that is
 //! made after a minute.
 
-use std::io::{self, Read, Write};
+use std::io::{self, IsTerminal as _, Read, Write, stdout};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
 use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -13,11 +14,14 @@ use sonde_lab::{Host, Topology, Uplinks};
 use sonde_results::units::format_count;
 use sonde_run::running::Stop;
 use sonde_run::thread::join_logged;
+use sonde_station::client::StationClient;
 use sonde_sys::clock::steady_now;
 
 use crate::args::DemoArgs;
 use crate::exit::{Exit, Failure};
-use crate::station;
+use crate::explain;
+use crate::station::{self, Manner};
+use crate::top::{self, TopArgs};
 
 /// What the station is to send, once it is known what the network carries.
 pub(super) struct Load {
@@ -91,12 +95,19 @@ pub(super) fn run(
     let fault = start_fault(network.router.clone(), ends / QUARTERS, stop.clone())?;
     let timer = end_after(ends, stop.clone())?;
     let loaded = station::load(&config)?;
-    let ended = station::run_loaded(&config, loaded, stop, false);
+    let socket = folder.join(SOCKET);
+    let answer = Answer::default();
+    let asks = ask_at(after(ends), &socket, stop, &answer)?;
+    let looks = stdout().is_terminal().then(|| show(&socket, stop)).transpose()?;
+    let manner = Manner { confined: false, talks: looks.is_none() };
+    let ended = station::run_loaded(&config, loaded, stop, manner);
     stop.ask();
-    for thread in [timer, fault] {
+    for thread in [Some(timer), Some(fault), Some(asks), looks].into_iter().flatten() {
         join_logged(thread);
     }
     traffic.join();
+    let explained = answer.lock().unwrap_or_else(PoisonError::into_inner).take();
+    explained.into_iter().flatten().for_each(|line| outln!("{line}"));
     outln!("alerts: {}; look at what was kept:", folder.join(ALERTS).display());
     outln!("  sonde query overview --store {}", folder.join("store").display());
     ended
@@ -167,7 +178,7 @@ limit = \"1%\"
 window = \"5s\"
 breach = {{ n = 2, m = 3 }}
 recovery = {{ n = 2, m = 3 }}
-least_samples = 20
+least_samples = 5
 
 [objective.voice-delay]
 match = {{ class = \"EF\" }}
@@ -293,6 +304,49 @@ fn start_fault(router: Host, after: Duration, stop: Stop) -> Result<JoinHandle<(
         errln!(INFO, "the router forwards all again");
     };
     spawn("demo-fault".into(), work)
+}
+
+/// What explains the first breach, once it was asked for.
+type Answer = Arc<Mutex<Option<Vec<String>>>>;
+
+/// Asks the station for an explanation, after a time.
+fn ask_at(
+    time: Duration,
+    socket: &Path,
+    stop: &Stop,
+    answer: &Answer,
+) -> Result<JoinHandle<()>, Failure> {
+    let (client, stop, answer) = (StationClient::new(socket), stop.clone(), answer.clone());
+    spawn("demo-explain".into(), move || {
+        if !wait(time, &stop) {
+            return;
+        }
+        let lines = match explain::first_breach(&client) {
+            Ok(Some(lines)) => lines,
+            Ok(None) => vec!["no breach was concluded".to_owned()],
+            Err(error) => vec![format!("the station does not say what explains it: {error}")],
+        };
+        *answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(lines);
+    })
+}
+
+/// When most is known of the fault: as it ends.
+fn after(ends: Duration) -> Duration {
+    ends / QUARTERS * 2
+}
+
+/// Shows the station at work.
+fn show(socket: &Path, stop: &Stop) -> Result<JoinHandle<()>, Failure> {
+    let (socket, stop) = (socket.to_owned(), stop.clone());
+    spawn("demo-top".into(), move || {
+        // The socket is there once the station has started.
+        while !socket.exists() && !stop.is_asked() {
+            std::thread::sleep(IDLE);
+        }
+        if let Err(error) = top::show(&TopArgs::of(&socket), &stop) {
+            errln!(WARN, "the station cannot be shown: {error:?}");
+        }
+    })
 }
 
 /// Asks for the end after a time.
