@@ -14,7 +14,7 @@ use sonde_wire::prefix::Prefix;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use crate::choice::{ENGINES, named};
+use crate::choice::{engine, named};
 use crate::exit;
 use crate::flow::args::FlowCommand;
 use crate::log::LogArgs;
@@ -124,15 +124,15 @@ pub struct ProbeArgs {
 /// How packets are sent and received.
 #[derive(Args, Clone, Debug)]
 pub struct EngineArgs {
-    /// socket (needs no privilege), af_packet or af_xdp
-    #[arg(long, value_name = "ENGINE", default_value = "socket", value_parser = named::<Engine>(ENGINES))]
+    /// How packets pass between Sonde and the kernel; socket needs no privilege
+    #[arg(long, value_name = "ENGINE", default_value = "socket", value_parser = engine(|_| true))]
     pub engine: Engine,
     /// Use this interface instead of that of the route (socket: SO_BINDTODEVICE)
     #[arg(long, value_name = "IF")]
     pub iface: Option<String>,
     /// af_xdp, and reflect --kernel: how to bind: auto, zerocopy, copy or generic
     #[arg(long, value_name = "MODE", default_value = "auto",
-          value_parser = named::<XdpMode>(["auto", "zerocopy", "copy", "generic"]))]
+          value_parser = named::<XdpMode>(XdpMode::ALL.iter().map(|mode| mode.name())))]
     pub xdp_mode: XdpMode,
     /// af_xdp: the queues to bind, as 0,1,2 [default: all]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = whole(0..=u32::MAX))]
@@ -367,8 +367,8 @@ pub struct DemoArgs {
     /// How long to send; if left out, 30s, or 4m of a station
     #[arg(short = 'w', long, value_name = "TIME", value_parser = parse_positive_duration)]
     pub duration: Option<i64>,
-    /// socket, af_packet or af_xdp
-    #[arg(long, value_name = "ENGINE", default_value = "af_xdp", value_parser = named::<Engine>(ENGINES))]
+    /// How packets pass between Sonde and the kernel
+    #[arg(long, value_name = "ENGINE", default_value = "af_xdp", value_parser = engine(|_| true))]
     pub engine: Engine,
     /// Write the run to this file
     #[arg(short, long, value_name = "FILE", default_value = "results/demo.json")]
@@ -487,7 +487,7 @@ mod tests {
             ("h -s 60", "'60' is not an IP packet length in bytes, 72..65535"),
             ("h --engine dpdk", "possible values: socket, af_packet, af_xdp"),
             ("h --xdp-mode fast", "possible values: auto, zerocopy, copy, generic"),
-            ("h --busy-poll 513", "'513' is more than 512"),
+            ("h --busy-poll 513", "'513' is not a whole number, 1..512"),
             ("h -4 -6", "cannot be used with"),
             ("h --timeout 2min", "between 1ms and 60s"),
         ] {

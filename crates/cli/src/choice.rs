@@ -5,9 +5,7 @@ use std::str::FromStr;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use sonde_results::choice::Choice;
-
-/// The names of all engines.
-pub const ENGINES: [&str; 3] = ["socket", "af_packet", "af_xdp"];
+use sonde_run::engine::Engine;
 
 /// Takes a value of `T` by one of these names, as it parses them.
 pub fn named<T>(names: impl IntoIterator<Item = &'static str>) -> impl TypedValueParser<Value = T>
@@ -15,6 +13,11 @@ where
     T: FromStr<Err: Display> + Clone + Send + Sync + 'static,
 {
     PossibleValuesParser::new(names).try_map(|name| name.parse::<T>().map_err(|e| e.to_string()))
+}
+
+/// Takes an engine that fits, by its name.
+pub fn engine(fits: fn(Engine) -> bool) -> impl TypedValueParser<Value = Engine> {
+    named(Engine::ALL.iter().filter(move |engine| fits(**engine)).map(|engine| engine.name()))
 }
 
 /// Takes a value of `T` by its name; the long help explains each.

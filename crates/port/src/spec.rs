@@ -6,45 +6,67 @@ use std::str::FromStr;
 
 use crate::PortError;
 
-/// The engines that work on an interface of this host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Engine {
-    /// UDP sockets with kernel stamps. Needs no privilege for ports above 1023.
-    Socket,
-    /// TPACKET_V3 to receive, batched packet sockets to transmit.
-    AfPacket,
-    /// AF_XDP beside normal traffic.
-    AfXdp,
+/// An enumeration whose values have names: one list from which all others are made.
+macro_rules! named {
+    ($(#[$meta:meta])* $Name:ident, $what:literal { $($(#[$doc:meta])* $Variant:ident = $name:literal,)+ }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $Name {
+            $($(#[$doc])* $Variant,)+
+        }
+
+        impl $Name {
+            /// All there are.
+            pub const ALL: &[$Name] = &[$($Name::$Variant),+];
+
+            /// As it is typed and written.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $($Name::$Variant => $name,)+
+                }
+            }
+        }
+
+        impl fmt::Display for $Name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.name())
+            }
+        }
+
+        impl FromStr for $Name {
+            type Err = PortError;
+            fn from_str(name: &str) -> Result<Self, PortError> {
+                Self::ALL.iter().find(|one| one.name() == name).copied().ok_or_else(|| {
+                    let names: Vec<&str> = Self::ALL.iter().map(|one| one.name()).collect();
+                    let known = names.join(", ");
+                    PortError::Config(format!("no {} named '{name}'; choose one of {known}", $what))
+                })
+            }
+        }
+    };
+}
+
+named! {
+    /// The engines that work on an interface of this host. A further one appears in options,
+    /// schemas and the findings of doctor by itself; what the compiler then asks for says the rest.
+    Engine, "engine" {
+        /// UDP sockets with kernel stamps. Needs no privilege for ports above 1023.
+        Socket = "socket",
+        /// TPACKET_V3 to receive, batched packet sockets to transmit.
+        AfPacket = "af_packet",
+        /// AF_XDP beside normal traffic.
+        AfXdp = "af_xdp",
+    }
 }
 
 impl Engine {
-    /// As `--engine` takes it.
-    pub fn name(self) -> &'static str {
+    /// Whether it has ports that only send ([`PortMode::Transmit`]).
+    pub fn transmits(self) -> bool {
         match self {
-            Engine::Socket => "socket",
-            Engine::AfPacket => "af_packet",
-            Engine::AfXdp => "af_xdp",
+            // The sockets are their UDP ports.
+            Engine::Socket => false,
+            Engine::AfPacket | Engine::AfXdp => true,
         }
-    }
-}
-
-impl fmt::Display for Engine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Engine {
-    type Err = PortError;
-    fn from_str(name: &str) -> Result<Self, PortError> {
-        [Engine::Socket, Engine::AfPacket, Engine::AfXdp]
-            .into_iter()
-            .find(|e| e.name() == name)
-            .ok_or_else(|| {
-                PortError::Config(format!(
-                    "no engine named '{name}'; choose socket, af_packet or af_xdp"
-                ))
-            })
     }
 }
 
@@ -84,42 +106,20 @@ pub struct Filter {
     pub peer_ports: Vec<u16>,
 }
 
-/// How the XDP program is attached and AF_XDP bound.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum XdpMode {
-    /// The best stamps that work: native copy, then generic. Never zero copy, which has
-    /// no transmit stamps on the system's time scale.
-    #[default]
-    Auto,
-    /// In the driver, zero copy, or fail.
-    ZeroCopy,
-    /// In the driver, copying, or fail.
-    Copy,
-    /// In the generic hook, or fail.
-    Generic,
-}
-
-impl fmt::Display for XdpMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            XdpMode::Auto => "auto",
-            XdpMode::ZeroCopy => "zerocopy",
-            XdpMode::Copy => "copy",
-            XdpMode::Generic => "generic",
-        })
-    }
-}
-
-impl FromStr for XdpMode {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "auto" => Ok(XdpMode::Auto),
-            "zerocopy" => Ok(XdpMode::ZeroCopy),
-            "copy" => Ok(XdpMode::Copy),
-            "generic" => Ok(XdpMode::Generic),
-            _ => Err(format!("'{text}' is not a mode; write auto, zerocopy, copy or generic")),
-        }
+named! {
+    /// How the XDP program is attached and AF_XDP bound.
+    #[derive(Default)]
+    XdpMode, "XDP mode" {
+        /// The best stamps that work: native copy, then generic. Never zero copy, which has
+        /// no transmit stamps on the system's time scale.
+        #[default]
+        Auto = "auto",
+        /// In the driver, zero copy, or fail.
+        ZeroCopy = "zerocopy",
+        /// In the driver, copying, or fail.
+        Copy = "copy",
+        /// In the generic hook, or fail.
+        Generic = "generic",
     }
 }
 

@@ -75,13 +75,13 @@ fn examine_by(interface: Option<&str>, open: Opener<'_>) -> Result<Examined, Run
     let (facts, state) = (HostFacts::read(), clock::clock_state());
     let mut findings = of_host(&facts, &state)?;
     findings.push(judge::engine(Engine::Socket, "lo", opened(Engine::Socket, Some("lo"), open)));
-    for engine in [Engine::Socket, Engine::AfPacket, Engine::AfXdp] {
+    for &engine in Engine::ALL {
         let measured = ceiling::measure(engine, CEILING, open).map_err(|e| format!("{e:#}"));
         findings.push(judge::ceiling(engine, measured));
     }
     if let Some((name, facts)) = &driver {
         findings.extend(judge::interface(name, facts));
-        for engine in [Engine::Socket, Engine::AfPacket, Engine::AfXdp] {
+        for &engine in Engine::ALL {
             findings.push(judge::engine(engine, name, opened(engine, Some(name), open)));
         }
     }

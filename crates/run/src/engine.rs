@@ -12,7 +12,7 @@ use crate::text;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EngineSettings {
-    /// `socket`, `af_packet` or `af_xdp`.
+    /// How packets are sent and received.
     #[serde(with = "crate::text")]
     #[schemars(schema_with = "engine_names")]
     pub engine: Engine,
@@ -63,11 +63,11 @@ impl EngineSettings {
 
 /// The schema of an engine.
 pub(crate) fn engine_names(_: &mut SchemaGenerator) -> Schema {
-    text::one_of(&[Engine::Socket, Engine::AfPacket, Engine::AfXdp])
+    text::one_of(Engine::ALL)
 }
 
 fn xdp_mode_names(_: &mut SchemaGenerator) -> Schema {
-    text::one_of(&[XdpMode::Auto, XdpMode::ZeroCopy, XdpMode::Copy, XdpMode::Generic])
+    text::one_of(XdpMode::ALL)
 }
 
 /// The first value of a list that is in it before.
@@ -104,7 +104,7 @@ mod tests {
             ("engine.busy_poll", |s| s.busy_poll = Some(64)),
         ];
         for (key, given) in given {
-            for engine in [Engine::Socket, Engine::AfPacket, Engine::AfXdp] {
+            for &engine in Engine::ALL {
                 let mut settings = EngineSettings { engine, ..EngineSettings::default() };
                 assert_eq!(settings.check(), Ok(()));
                 given(&mut settings);

@@ -11,7 +11,7 @@ use sonde_run::rtt::settings::{Hook, SampleLimit, Settings, parse_table_size};
 use sonde_wire::prefix::Prefix;
 use std::path::PathBuf;
 
-use crate::choice::{ENGINES, choice, named};
+use crate::choice::{choice, engine};
 use crate::number::whole;
 
 #[derive(Args, Debug)]
@@ -38,7 +38,7 @@ pub struct RttArgs {
     #[arg(long, value_name = "N", default_value = "131072", value_parser = parse_table_size)]
     pub flows: u32,
     /// Measure in user space, where eBPF cannot be had: af_packet [default: in the kernel]
-    #[arg(long, value_name = "ENGINE", value_parser = named::<Engine>(ENGINES))]
+    #[arg(long, value_name = "ENGINE", value_parser = engine(|_| true))]
     pub engine: Option<Engine>,
     /// How each interface is watched in the kernel [default: tc]
     #[arg(long, value_parser = choice::<Hook>(), value_name = "HOOK")]

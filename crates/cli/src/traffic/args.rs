@@ -13,7 +13,7 @@ use sonde_run::traffic::{
     Sizes, TruthForm,
 };
 
-use crate::choice::{choice, named};
+use crate::choice::{choice, engine};
 use crate::number::whole;
 
 #[derive(Args, Debug)]
@@ -141,11 +141,11 @@ pub struct FlowsArgs {
         help_heading = "Output"
     )]
     pub resolution: Resolution,
-    /// Of --iface: af_packet or af_xdp
+    /// Of --iface: how packets pass from Sonde to the kernel
     #[arg(
         long,
         value_name = "ENGINE",
-        value_parser = named::<Engine>(["af_packet", "af_xdp"]),
+        value_parser = engine(Engine::transmits),
         default_value = "af_packet",
         conflicts_with = "out",
         help_heading = "Output"
