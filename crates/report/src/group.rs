@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use sonde_results::bench::{BenchRun, Case, Measurement};
 use sonde_results::caveat::Caveat;
+use sonde_results::procedure::{RateResult, procedure_info};
 use sonde_results::stats::{self, ConfidenceInterval};
 
 use crate::quantity::{procedure_title, sort_distributions};
@@ -118,16 +119,8 @@ pub fn is_rate(name: &str) -> bool {
 
 /// Whether a procedure searches a rate for its own sake: of others, a rate found is what their
 /// loads are shares of.
-pub fn searches_rate(procedure: &str) -> bool {
-    const SEARCHES: [&str; 6] = [
-        "throughput",
-        "tst009",
-        "mlrsearch",
-        "flooding",
-        "mixed_class_throughput",
-        "aggregated_multicast",
-    ];
-    SEARCHES.contains(&procedure)
+pub fn searches_rate(name: &str) -> bool {
+    procedure_info(name).is_some_and(|known| known.rate == RateResult::Searched)
 }
 
 /// What identifies a case, apart from its repetition.

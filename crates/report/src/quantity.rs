@@ -1,5 +1,6 @@
 //! Quantities as people read them, and which way is better.
 
+use sonde_results::procedure::procedure_info;
 use sonde_results::units::{format_ns, format_number};
 
 /// Which way a quantity is better.
@@ -61,13 +62,7 @@ pub fn quantity_title(name: &str) -> String {
 
 /// The name of a procedure as people read it: "fixed load", "TST 009".
 pub fn procedure_title(name: &str) -> String {
-    match name {
-        "tst009" => "TST 009".into(),
-        "mlrsearch" => "MLRsearch".into(),
-        "latency_rfc8219" => "latency by RFC 8219".into(),
-        "pdv" | "ipdv" => name.to_uppercase(),
-        name => name.replace("y1564", "Y.1564").replace('_', " "),
-    }
+    procedure_info(name).map_or_else(|| name.replace('_', " "), |known| known.title.into())
 }
 
 /// Sorts the quantities of each distribution, from minimum to maximum. One that was found later,

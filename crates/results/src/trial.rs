@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::hist::Hist;
+use crate::procedure::PROCEDURES;
 
 /// What a trial is to offer, in each direction alike.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -232,9 +233,8 @@ impl Trial {
 
 /// Whether trials of that purpose are run to see the latency.
 pub fn is_for_latency(purpose: &str) -> bool {
-    const PURPOSES: [&str; 5] =
-        ["latency", "delay variation", "fixed load", "soak", "service performance"];
-    PURPOSES.iter().any(|p| purpose.contains(p))
+    let mut of_latency = PROCEDURES.iter().filter_map(|known| known.latency_purpose);
+    of_latency.any(|part| purpose.contains(part))
 }
 
 /// What became of the frames of one direction.

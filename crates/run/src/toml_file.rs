@@ -1,5 +1,7 @@
 //! TOML files, read by serde: errors name the file, the line and the key.
 
+mod position;
+
 use std::ops::Range;
 use std::path::Path;
 
@@ -8,6 +10,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use toml::de::{DeTable, DeValue};
 
+pub use self::position::TomlStep;
 use crate::error::{FileLine, SettingsError};
 use crate::text_file;
 

@@ -16,7 +16,6 @@ use super::procedures::{ProcedureKeys, ProcedurePlan};
 
 mod beds;
 mod check;
-mod position;
 mod twice;
 
 pub use beds::host;

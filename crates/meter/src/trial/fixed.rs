@@ -2,6 +2,7 @@
 
 use sonde_results::Trial;
 use sonde_results::bench::{Finding, Quantity};
+use sonde_results::procedure::purpose::FIXED_LOAD;
 use sonde_results::trial::{Offer, Pattern};
 
 use super::delays::TrialDelays;
@@ -52,7 +53,7 @@ impl FixedLoad {
             pattern: config.pattern,
             ..Offer::steady(config.rate_fps, config.duration_ns)
         };
-        FixedLoad { script: Script::new(vec![NextTrial { offer, purpose: "fixed load".into() }]) }
+        FixedLoad { script: Script::new(vec![NextTrial { offer, purpose: FIXED_LOAD.into() }]) }
     }
 }
 

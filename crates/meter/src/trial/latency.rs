@@ -6,6 +6,7 @@
 
 use sonde_results::Trial;
 use sonde_results::bench::{Finding, Quantity};
+use sonde_results::procedure::purpose::LATENCY;
 use sonde_results::trial::{Offer, Pattern};
 
 use super::delays::TrialDelays;
@@ -82,9 +83,9 @@ impl Latency {
     pub fn new(config: LatencyConfig) -> Latency {
         let step = |load: &LabelledLoad| {
             let purpose = match load.label.as_str() {
-                "" => "latency".into(),
-                share if share.parse::<f64>().is_ok() => format!("latency at {share} %"),
-                load => format!("latency at {load}"),
+                "" => LATENCY.into(),
+                share if share.parse::<f64>().is_ok() => format!("{LATENCY} at {share} %"),
+                load => format!("{LATENCY} at {load}"),
             };
             let offer = Offer {
                 discard_ns: discard_within(config.discard_ns, config.duration_ns),

@@ -3,6 +3,7 @@
 
 use sonde_results::Trial;
 use sonde_results::bench::{Finding, Quantity};
+use sonde_results::procedure::purpose::OVERLOAD;
 use sonde_results::trial::{Direction, LoadStep, LossRun, Offer};
 
 use super::script::{Script, scripted};
@@ -68,7 +69,7 @@ impl Recovery {
             steps: vec![step],
             ..Offer::default()
         };
-        let next = NextTrial { offer, purpose: "overload and recovery".into() };
+        let next = NextTrial { offer, purpose: format!("{OVERLOAD} and recovery") };
         Recovery { script: Script::new(vec![next; config.trials as usize]), config }
     }
 }

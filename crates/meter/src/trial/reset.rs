@@ -4,6 +4,7 @@
 
 use sonde_results::Trial;
 use sonde_results::bench::{Finding, Quantity};
+use sonde_results::procedure::purpose::RESET;
 use sonde_results::trial::{DeviceEvent, Offer};
 
 use super::script::{Script, scripted};
@@ -66,7 +67,7 @@ impl Reset {
         let offer = Offer::steady(config.rate_fps, config.duration_ns);
         let next = NextTrial {
             offer: Offer { event: Some(event), ..offer },
-            purpose: format!("reset: {}", config.action),
+            purpose: format!("{RESET}: {}", config.action),
         };
         let off_ns = if config.action == POWER { POWER_OFF_NS } else { 0 };
         Reset { script: Script::new(vec![next; config.trials as usize]), off_ns }

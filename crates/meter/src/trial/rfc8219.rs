@@ -3,6 +3,7 @@
 
 use sonde_results::Trial;
 use sonde_results::bench::{Finding, Quantity};
+use sonde_results::procedure::purpose::{DELAY_VARIATION, LATENCY};
 use sonde_results::trial::Offer;
 
 use super::delays::{DelayStats, TrialDelays};
@@ -76,13 +77,13 @@ impl DelaySummary {
     /// One of the three measurements.
     pub fn new(config: DelayConfig) -> DelaySummary {
         let purpose = match config.kind {
-            DelayKind::Latency => "latency",
-            DelayKind::Pdv => "packet delay variation",
-            DelayKind::Ipdv => "inter-packet delay variation",
+            DelayKind::Latency => LATENCY.into(),
+            DelayKind::Pdv => format!("packet {DELAY_VARIATION}"),
+            DelayKind::Ipdv => format!("inter-packet {DELAY_VARIATION}"),
         };
         let discard_ns = discard_within(config.discard_ns, config.duration_ns);
         let offer = Offer { discard_ns, ..Offer::steady(config.rate_fps, config.duration_ns) };
-        let next = NextTrial { offer, purpose: purpose.into() };
+        let next = NextTrial { offer, purpose };
         let script = Script::new(vec![next; config.trials as usize]);
         DelaySummary { config, script }
     }

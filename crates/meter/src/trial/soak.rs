@@ -3,6 +3,7 @@
 
 use sonde_results::Trial;
 use sonde_results::bench::{Finding, Quantity};
+use sonde_results::procedure::purpose::SOAK;
 use sonde_results::trial::{Offer, Pattern};
 
 use super::delays::TrialDelays;
@@ -69,7 +70,7 @@ impl Procedure for Soak {
     fn next(&mut self) -> Option<NextTrial> {
         let steady = Offer::steady(self.config.rate_fps, self.config.window_ns.max(1));
         let offer = Offer { pattern: self.config.pattern, ..steady };
-        let purpose = format!("soak, {} of {}", self.done + 1, self.windows);
+        let purpose = format!("{SOAK}, {} of {}", self.done + 1, self.windows);
         (self.done < self.windows).then_some(NextTrial { offer, purpose })
     }
 

@@ -7,6 +7,7 @@
 use sonde_results::Trial;
 use sonde_results::bench::{Finding, Quantity};
 use sonde_results::hist::supports;
+use sonde_results::procedure::purpose::SERVICE_PERFORMANCE;
 use sonde_results::trial::{Direction, Offer};
 
 use super::delays::TrialDelays;
@@ -250,7 +251,7 @@ pub struct PerformanceTest {
 impl PerformanceTest {
     pub fn new(config: PerformanceTestConfig) -> PerformanceTest {
         let offer = Offer::steady(config.cir_fps, config.duration_ns);
-        let next = NextTrial { offer, purpose: "service performance".into() };
+        let next = NextTrial { offer, purpose: SERVICE_PERFORMANCE.into() };
         PerformanceTest { config, script: Script::new(vec![next]) }
     }
 }

@@ -2,6 +2,7 @@
 //! to see a load over time; those of a search show the search.
 
 use sonde_results::bench::{BenchRun, Case};
+use sonde_results::procedure::purpose::{OVERLOAD, RESET};
 use sonde_results::units::time_unit;
 use sonde_results::{Hist, Trial};
 
@@ -44,7 +45,7 @@ pub(super) fn charts(run: &BenchRun) -> Vec<Chart> {
 
 /// Whether a trial shows what happens while a load lasts: latencies, and outages.
 fn timed(trial: &Trial) -> bool {
-    trial.for_latency() || ["reset", "overload"].iter().any(|p| trial.purpose.starts_with(p))
+    trial.for_latency() || [RESET, OVERLOAD].iter().any(|p| trial.purpose.starts_with(p))
 }
 
 /// A trial's time series as bands between its quantiles.

@@ -42,31 +42,12 @@ pub fn sheets(run: &BenchRun) -> Vec<Sheet> {
     sheets
 }
 
-/// Which clause asks for the results of a procedure.
-fn clause(procedure: &str) -> &'static str {
-    match procedure {
-        p if p.contains("mlr") => "RFC 9971",
-        p if p.contains("multicast") || p.contains("group") || p.contains("mixed") => "RFC 3918",
-        p if p.contains("tst") => "ETSI GS NFV-TST 009",
-        p if p.contains("throughput") => "RFC 2544, section 26.1",
-        p if p.contains("pdv") || p.contains("ipdv") || p.contains("8219") => "RFC 8219",
-        p if p.contains("forwarding") || p.contains("address") => "RFC 2889",
-        p if p.contains("latency") => "RFC 2544, section 26.2",
-        p if p.contains("loss") => "RFC 2544, section 26.3",
-        p if p.contains("back") => "RFC 2544, section 26.4, and RFC 9004, section 7",
-        p if p.contains("recovery") => "RFC 2544, section 26.5",
-        p if p.contains("reset") => "RFC 2544, section 26.6, and RFC 6201",
-        p if p.contains("1564") => "ITU-T Y.1564",
-        _ => "",
-    }
-}
-
 fn heading(procedure: &str, what: &str) -> String {
     let name = procedure_title(procedure);
     let mut rest = name.chars();
     let first = rest.next().map(|c| c.to_uppercase().to_string()).unwrap_or_default();
     let name = first + rest.as_str();
-    match clause(procedure) {
+    match sonde_results::procedure::procedure_info(procedure).map_or("", |known| known.clause) {
         "" => format!("{name}{what}"),
         clause => format!("{name}{what} ({clause})"),
     }

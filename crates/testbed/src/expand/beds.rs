@@ -17,7 +17,7 @@ use super::super::networks::{NETWORKS, port_networks, refuse_others_addresses};
 use super::super::plan::{BenchPlan, DevicePlan, EngineName, PlanError, PortPlan, TomlText};
 use super::super::procedures::ProcedureKeys;
 use super::super::tester::{TesterPort, port_facts};
-use super::position::{Step, key, position};
+use sonde_run::toml_file::TomlStep;
 
 /// Whether every device can be brought to every state.
 pub fn states(
@@ -126,8 +126,9 @@ pub fn cases(source: &TomlText, expanded: &ExpandedPlan) -> Result<(), PlanError
                 p.get_ref().kind == name && p.get_ref().min_rate.is_some_and(|r| r.0 == min)
             };
             let number = expanded.plan.procedures.iter().position(its).unwrap_or(0);
-            let path = [Step::Key("procedure"), Step::Item(number), Step::Key("min_rate")];
-            let at = position(source, &path);
+            let path =
+                [TomlStep::Key("procedure"), TomlStep::Item(number), TomlStep::Key("min_rate")];
+            let at = source.position(&path);
             let message = format!("{name}: min_rate is not below bed.max_rate ({max} frames/s)");
             return Err(source.error(at, message));
         }
@@ -283,7 +284,7 @@ pub fn host(source: &TomlText, expanded: &ExpandedPlan) -> Result<(), PlanError>
     let cpus = available_parallelism().map_or(1, std::num::NonZero::get);
     let absent = |cpu: &&usize| **cpu >= cpus;
     if let Some(cpu) = expanded.plan.bed.cpus.iter().find(absent) {
-        let at = key(source, "bed", "cpus");
+        let at = source.key_position("bed", "cpus");
         let message = format!("bed.cpus: no processor {cpu}: this host has 0 to {}", cpus - 1);
         return Err(source.error(at, message));
     }

@@ -6,7 +6,7 @@ use sonde_meter::load::Traffic;
 use super::super::cases::{Condition, DeviceKind, DeviceUnderTest, FRAME_BEYOND_IP};
 use super::super::plan::{BenchPlan, DevicePlan, FrameSizes, PlanError, TomlText};
 use super::super::procedures::ProcedurePlan;
-use super::position::{Step, key, position};
+use sonde_run::toml_file::TomlStep;
 
 /// What no engine can send.
 pub fn workload(
@@ -18,7 +18,7 @@ pub fn workload(
     // Their texts begin with the key.
     let at = |message: &str| {
         let path = message.split([':', ' ']).next().unwrap_or_default();
-        key(source, "workload", path.strip_prefix("workload.").unwrap_or_default())
+        source.key_position("workload", path.strip_prefix("workload.").unwrap_or_default())
     };
     let wrong = |message: String| Err(source.error(at(&message), message));
     for (key, empty) in [
@@ -58,10 +58,12 @@ pub fn workload(
     if let Some(&label) = w.mpls.iter().find(|l| !(16..1 << 20).contains(*l)) {
         return wrong(format!("workload.mpls: {label} is no label for use; 16 to 1048575"));
     }
-    let of_workload = procedures.iter().any(|p| p.name() == "back_to_back" && p.frames().is_none());
-    if let Some(mix) = w.frames.iter().find(|f| of_workload && f.is_mix()) {
+    let of_one_size = procedures.iter().find(|p| p.one_frame_size() && p.frames().is_none());
+    let mix = w.frames.iter().find(|f| f.is_mix());
+    if let (Some(procedure), Some(mix)) = (of_one_size, mix) {
+        let name = procedure.name();
         return wrong(format!(
-            "workload.frames: back_to_back takes frames of one size, not {} (RFC 9004, section \
+            "workload.frames: {name} takes frames of one size, not {} (RFC 9004, section \
              3); give it frames of its own",
             mix.label
         ));
@@ -107,7 +109,7 @@ pub fn workload(
             if u32::from(frames.largest()) > mtu.saturating_add(beyond_ip) {
                 // A procedure's own frames are not in [workload].
                 let span = match w.frames.contains(frames) {
-                    true => key(source, "workload", "frames"),
+                    true => source.key_position("workload", "frames"),
                     false => device.span(),
                 };
                 let message = format!(
@@ -141,7 +143,7 @@ pub fn tags(
                  they pass a bridge, the loop, or an external device that knows them",
                 router.name
             );
-            Err(source.error(key(source, "workload", named), message))
+            Err(source.error(source.key_position("workload", named), message))
         }
         _ => Ok(()),
     }
@@ -168,8 +170,8 @@ pub fn size(
     let all = of_bed.saturating_mul(beds).saturating_mul(repetitions);
     if all > MEASUREMENTS_MAX {
         let at = match of_bed.saturating_mul(beds) > MEASUREMENTS_MAX {
-            true => position(source, &[Step::Key("workload")]),
-            false => key(source, "run", "repetitions"),
+            true => source.position(&[TomlStep::Key("workload")]),
+            false => source.key_position("run", "repetitions"),
         };
         let message = format!(
             "comes to {all} measurements, {repetitions} repetitions of {}; at most \
@@ -179,7 +181,7 @@ pub fn size(
         return Err(source.error(at, message));
     }
     if plan.run.attempts > ATTEMPTS_MAX {
-        let at = key(source, "run", "attempts");
+        let at = source.key_position("run", "attempts");
         let message =
             format!("run.attempts: {} are too many; 1 to {ATTEMPTS_MAX}", plan.run.attempts);
         return Err(source.error(at, message));

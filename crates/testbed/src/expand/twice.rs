@@ -6,38 +6,39 @@ use std::hash::Hash;
 use super::super::plan::{BenchPlan, PlanError, TomlText};
 use super::super::plan_values::FrameSizes;
 use super::super::procedures::ProcedurePlan;
-use super::position::{Step, position};
+use sonde_run::toml_file::TomlStep;
 
 /// Refuses values that stand twice in a list of which each is a case or a name of its own.
 pub fn values(source: &TomlText, plan: &BenchPlan) -> Result<(), PlanError> {
     let w = &plan.workload;
-    let of = |key: &'static str| vec![Step::Key("workload"), Step::Key(key)];
+    let of = |key: &'static str| vec![TomlStep::Key("workload"), TomlStep::Key(key)];
     once(source, &of("frames"), w.frames.iter().map(sizes))?;
     once(source, &of("ip"), w.ip.iter().map(|ip| (ip, ip.to_string())))?;
     once(source, &of("flows"), w.flows.iter().map(|n| (n, n.to_string())))?;
     once(source, &of("bursts"), w.bursts.iter().map(|n| (n, n.to_string())))?;
     once(source, &of("directions"), w.directions.iter().map(|d| (d.name(), d.name().into())))?;
-    once(source, &[Step::Key("agent")], plan.agents.iter().map(|a| (&a.name, a.name.clone())))?;
+    once(source, &[TomlStep::Key("agent")], plan.agents.iter().map(|a| (&a.name, a.name.clone())))?;
     for (i, condition) in plan.conditions.iter().enumerate() {
         let layers = &condition.get_ref().layers;
-        let path = [Step::Key("condition"), Step::Item(i), Step::Key("layers")];
+        let path = [TomlStep::Key("condition"), TomlStep::Item(i), TomlStep::Key("layers")];
         once(source, &path, layers.iter().map(|l| (l, l.clone())))?;
     }
     if let Some(ablation) = &plan.ablation {
         let layers = &ablation.get_ref().layers;
-        let path = [Step::Key("ablation"), Step::Key("layers")];
+        let path = [TomlStep::Key("ablation"), TomlStep::Key("layers")];
         once(source, &path, layers.iter().map(|l| (l, l.clone())))?;
     }
     for (i, procedure) in plan.procedures.iter().enumerate() {
         let keys = procedure.get_ref();
-        let of = |key: &'static str| vec![Step::Key("procedure"), Step::Item(i), Step::Key(key)];
+        let of = |key: &'static str| {
+            vec![TomlStep::Key("procedure"), TomlStep::Item(i), TomlStep::Key(key)]
+        };
         once(source, &of("frames"), keys.frames.iter().flatten().map(sizes))?;
         let groups = keys.groups.iter().flatten();
         once(source, &of("groups"), groups.map(|n| (n, n.to_string())))?;
         let goals = keys.goals.iter().flatten();
         once(source, &of("goals"), goals.map(|g| (&g.name, g.name.clone())))?;
-        // A ramp may end where it begins.
-        let loads = keys.loads.iter().flatten().filter(|_| keys.kind != "ramp");
+        let loads = keys.loads.iter().flatten().filter(|_| !keys.loads_repeat());
         once(source, &of("loads"), loads.map(|l| (l.to_string(), l.to_string())))?;
     }
     Ok(())
@@ -81,19 +82,19 @@ fn sizes(frames: &FrameSizes) -> (&[u16], String) {
 /// Each of the list at `path` is of this identity, and has this name.
 fn once<K: Hash + Eq>(
     source: &TomlText,
-    path: &[Step<'_>],
+    path: &[TomlStep<'_>],
     items: impl Iterator<Item = (K, String)>,
 ) -> Result<(), PlanError> {
     let mut seen: HashMap<K, String> = HashMap::new();
     for (i, (identity, name)) in items.enumerate() {
         let Some(first) = seen.insert(identity, name.clone()) else { continue };
         let keys = path.iter().filter_map(|step| match step {
-            Step::Key(key) => Some(*key),
-            Step::Item(_) => None,
+            TomlStep::Key(key) => Some(*key),
+            TomlStep::Item(_) => None,
         });
         let key = keys.collect::<Vec<_>>().join(".");
         let same = if first == name { String::new() } else { format!(", the same as {first}") };
-        let at = position(source, &[path, &[Step::Item(i)]].concat());
+        let at = source.position(&[path, &[TomlStep::Item(i)]].concat());
         let message = format!("{key}: {name} stands there twice{same}; take one out");
         return Err(source.error(at, message));
     }

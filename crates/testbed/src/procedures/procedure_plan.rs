@@ -2,10 +2,11 @@
 
 use sonde_meter::load::Traffic;
 use sonde_meter::trial::{Procedure, ResetConfig};
+use sonde_results::procedure::RateResult;
 use sonde_results::units::format_elapsed;
 
 use super::keys::{CaseLoad, ProcedureKeys, SECOND};
-use super::registry::{ProcedureKind, REGISTRY, mlr_config};
+use super::registry::{ProcedureKind, ProcedureTrait, REGISTRY, mlr_config};
 use crate::plan_values::{FrameSizes, IntendedLoad, Ns, Rate};
 
 /// A procedure with its settings.
@@ -15,18 +16,26 @@ pub struct ProcedurePlan {
     pub(super) keys: ProcedureKeys,
 }
 
+impl ProcedureKeys {
+    /// Whether two of its loads may be the same.
+    pub fn loads_repeat(&self) -> bool {
+        let kind = REGISTRY.iter().find(|k| k.name() == self.kind);
+        kind.is_some_and(|kind| kind.has(ProcedureTrait::LoadsRepeat))
+    }
+}
+
 impl ProcedurePlan {
     /// From its keys.
     ///
     /// # Errors
     /// A kind that is none, a key that means nothing to it, a value that cannot be.
     pub fn read(keys: &ProcedureKeys) -> Result<ProcedurePlan, String> {
-        let names = || REGISTRY.iter().map(|k| k.name).collect::<Vec<_>>().join(", ");
+        let names = || REGISTRY.iter().map(ProcedureKind::name).collect::<Vec<_>>().join(", ");
         let name = keys.kind.as_str();
         if name.is_empty() {
             return Err(format!("a procedure needs kind = '...': {}", names()));
         }
-        let kind = REGISTRY.iter().find(|k| k.name == name);
+        let kind = REGISTRY.iter().find(|k| k.name() == name);
         let kind =
             kind.ok_or_else(|| format!("'{name}' is no procedure; there are {}", names()))?;
         if let Some(key) = keys.named().find(|key| *key != "frames" && !kind.keys.contains(key)) {
@@ -47,7 +56,7 @@ impl ProcedurePlan {
 
     /// As in the plan.
     pub fn name(&self) -> &'static str {
-        self.kind.name
+        self.kind.name()
     }
 
     /// Frame sizes of its own, instead of the workload's.
@@ -57,26 +66,17 @@ impl ProcedurePlan {
 
     /// Whether the first value found is a rate that the device carries.
     pub fn finds_rate(&self) -> bool {
-        self.kind.finds_rate
+        self.kind.info.rate != RateResult::None
     }
 
     /// Whether it also measures the tester without a device.
     pub fn of_the_loop(&self) -> bool {
-        self.kind.of_the_loop
+        self.kind.has(ProcedureTrait::OfTheLoop)
     }
 
     /// Whether it looks at what the device sends to ports other than the receiving one.
     pub fn monitored(&self) -> bool {
-        [
-            "address_caching_capacity",
-            "address_learning_rate",
-            "flooding",
-            "mixed_class_throughput",
-            "aggregated_multicast",
-            "scaled_group_matrix",
-            "multicast_latency",
-        ]
-        .contains(&self.name())
+        self.kind.has(ProcedureTrait::Monitors)
     }
 
     /// Whether its trials, or those of the search inside it, are shorter than the standard wants.
@@ -105,19 +105,24 @@ impl ProcedurePlan {
     /// In how many cases its loads are measured, each by itself.
     pub fn loads_apart(&self) -> usize {
         match &self.keys.loads {
-            Some(loads) if self.kind.by_load => loads.len(),
+            Some(loads) if self.kind.has(ProcedureTrait::ByLoad) => loads.len(),
             _ => 1,
         }
     }
 
     /// Whether it looks at what the device floods to ports where no station is.
     pub fn looks_at_floods(&self) -> bool {
-        ["address_caching_capacity", "address_learning_rate", "flooding"].contains(&self.name())
+        self.kind.has(ProcedureTrait::LooksAtFloods)
     }
 
     /// Whether it has the device forget its stations.
     pub fn forgets(&self) -> bool {
-        self.name().starts_with("address_")
+        self.kind.has(ProcedureTrait::Forgets)
+    }
+
+    /// Whether it takes frames of one size, no mix.
+    pub fn one_frame_size(&self) -> bool {
+        self.kind.has(ProcedureTrait::OneFrameSize)
     }
 
     /// The least load that it searches, where the plan names it.
@@ -128,7 +133,7 @@ impl ProcedurePlan {
     /// One for each of its loads, where these are cases of their own.
     pub fn by_load(&self) -> Vec<ProcedurePlan> {
         match &self.keys.loads {
-            Some(loads) if self.kind.by_load => {
+            Some(loads) if self.kind.has(ProcedureTrait::ByLoad) => {
                 let one = |&load| {
                     let keys = ProcedureKeys { loads: Some(vec![load]), ..self.keys.clone() };
                     ProcedurePlan { kind: self.kind, keys }
@@ -148,7 +153,7 @@ impl ProcedurePlan {
     /// The load that makes it a case of its own; else empty.
     pub fn load_label(&self) -> String {
         match &self.keys.loads {
-            Some(loads) if self.kind.by_load => loads[0].to_string(),
+            Some(loads) if self.kind.has(ProcedureTrait::ByLoad) => loads[0].to_string(),
             _ => String::new(),
         }
     }
@@ -271,7 +276,7 @@ impl ProcedurePlan {
                 return Err(format!("{name}: cir and eir are rates, as '100 Mbit/s'"));
             }
         }
-        if self.kind.by_load && loads.is_none() {
+        if self.kind.has(ProcedureTrait::ByLoad) && loads.is_none() {
             return Err(format!("{name}: name its loads, as loads = ['25 Mbit/s', '50 %']"));
         }
         if name == "ramp" && loads.as_ref().is_some_and(|loads| loads.len() != 2) {
@@ -301,8 +306,8 @@ mod tests {
     #[test]
     fn every_kind_makes_a_procedure_that_wants_a_trial() {
         for kind in REGISTRY {
-            let mut text = format!("kind = '{}'\n", kind.name);
-            if kind.by_load {
+            let mut text = format!("kind = '{}'\n", kind.name());
+            if kind.has(ProcedureTrait::ByLoad) {
                 text += "loads = ['1000']\n";
             }
             if kind.keys.contains(&"cir") {
@@ -310,9 +315,9 @@ mod tests {
             }
             let plan = read(&text).unwrap();
             let mut made = plan.make(1e6, 64.0);
-            let first = made.next().expect(kind.name);
-            assert!(first.offer.rate_fps <= 1e6 && first.offer.rate_fps > 0.0, "{}", kind.name);
-            assert!(made.remaining_ns() > 0 && made.remaining_trials() > 0, "{}", kind.name);
+            let first = made.next().expect(kind.name());
+            assert!(first.offer.rate_fps <= 1e6 && first.offer.rate_fps > 0.0, "{}", kind.name());
+            assert!(made.remaining_ns() > 0 && made.remaining_trials() > 0, "{}", kind.name());
         }
     }
 

@@ -215,7 +215,7 @@ const SOAK: &[&str] =
 mod tests {
     use sonde_meter::trial::sim::{DeviceConfig, Faults, SimulatedDevice};
 
-    use super::super::registry::REGISTRY;
+    use super::super::registry::{ProcedureTrait, REGISTRY};
     use super::*;
 
     fn read(text: &str) -> ProcedurePlan {
@@ -236,7 +236,7 @@ mod tests {
             },
         ];
         for kind in REGISTRY {
-            let mut text = format!("kind = '{}'\n", kind.name);
+            let mut text = format!("kind = '{}'\n", kind.name());
             let takes = |key: &str| kind.keys.contains(&key);
             for (key, value) in [
                 ("trial", "'2s'"),
@@ -252,11 +252,11 @@ mod tests {
                 ("policing", "true"),
                 ("stations", "64"),
             ] {
-                if takes(key) && !(key == "longest" && kind.name == "mlrsearch") {
+                if takes(key) && !(key == "longest" && kind.name() == "mlrsearch") {
                     text += &format!("{key} = {value}\n");
                 }
             }
-            if kind.by_load {
+            if kind.has(ProcedureTrait::ByLoad) {
                 text += "loads = ['50 %']\n";
             }
             let plan = read(&text);
@@ -268,13 +268,23 @@ mod tests {
                     procedure.observe(&device.run(&next));
                 }
                 for q in procedure.finding().values {
-                    assert!(plan.can_find(&q.name), "{}: {}", kind.name, q.name);
-                    assert_eq!(unit_of(&q.name), q.unit, "{}: {}", kind.name, q.name);
+                    assert!(plan.can_find(&q.name), "{}: {}", kind.name(), q.name);
+                    assert_eq!(unit_of(&q.name), q.unit, "{}: {}", kind.name(), q.name);
+                    let sense = sonde_report::quantity::sense(&q.name, &q.unit);
+                    assert!(
+                        sense.is_some(),
+                        "{}: add it to LESS or MORE of report/src/quantity.rs",
+                        q.name
+                    );
                     found += 1;
                 }
             }
-            assert!(found > 0, "{}", kind.name);
-            assert!(plan.quantity_names().iter().all(|name| plan.can_find(name)), "{}", kind.name);
+            assert!(found > 0, "{}", kind.name());
+            assert!(
+                plan.quantity_names().iter().all(|name| plan.can_find(name)),
+                "{}",
+                kind.name()
+            );
         }
     }
 

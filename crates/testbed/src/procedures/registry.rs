@@ -8,29 +8,55 @@ use sonde_meter::trial::{
     PerformanceTest, PerformanceTestConfig, Procedure, Ramp, RampConfig, RateSearch, Recovery,
     RecoveryConfig, Reset, ResetConfig, Soak, SoakConfig,
 };
+use sonde_results::procedure::{ProcedureInfo, known_procedure};
 
 use super::keys::{CaseLoad, GoalKeys, GoalName, ProcedureKeys, SECOND, Search, latency_label};
 use crate::plan_values::{IntendedLoad, Ns, Rate};
 
 /// What the table of a kind of procedure holds.
 pub(super) struct ProcedureKind {
-    pub(super) name: &'static str,
+    pub(super) info: &'static ProcedureInfo,
     /// Its keys besides `kind` and `frames`.
     pub(super) keys: &'static [&'static str],
-    /// Its first value is a rate that the device carries.
-    pub(super) finds_rate: bool,
-    /// It also measures the tester without a device.
-    pub(super) of_the_loop: bool,
-    /// Each of its loads is a measurement of its own.
-    pub(super) by_load: bool,
+    traits: &'static [ProcedureTrait],
     /// Shortest trials by the standard, ns; 0: it says nothing.
     pub(super) standard_ns: i64,
     pub(super) make: fn(&ProcedureKeys, &CaseLoad) -> Box<dyn Procedure + Send>,
 }
 
+/// What distinguishes a procedure from others.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum ProcedureTrait {
+    /// It also measures the tester without a device.
+    OfTheLoop,
+    /// Each of its loads is a measurement of its own.
+    ByLoad,
+    /// It takes frames of one size, no mix.
+    OneFrameSize,
+    /// Two of its loads may be the same: a ramp may end where it begins.
+    LoadsRepeat,
+    /// It looks at what the device sends to ports other than the receiving one.
+    Monitors,
+    /// It looks at what the device floods to ports where no station is.
+    LooksAtFloods,
+    /// It has the device forget its stations.
+    Forgets,
+}
+
+impl ProcedureKind {
+    /// As in the plan.
+    pub(super) fn name(&self) -> &'static str {
+        self.info.name
+    }
+
+    pub(super) fn has(&self, one: ProcedureTrait) -> bool {
+        self.traits.contains(&one)
+    }
+}
+
 impl std::fmt::Debug for ProcedureKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name)
+        f.write_str(self.name())
     }
 }
 
@@ -336,17 +362,14 @@ fn soak(keys: &ProcedureKeys, case: &CaseLoad) -> Box<dyn Procedure + Send> {
     })
 }
 
-/// Of a kind: name, whether it finds a rate, whether it is of the loop, whether its loads are
-/// cases, the standard's duration, its maker, its keys.
+/// Of a kind: its name, which must be in the table of `sonde_results::procedure`, its traits, the
+/// standard's duration, its maker, its keys.
 macro_rules! registry {
-    ($($name:literal $rate:literal $alone:literal $by_load:literal $seconds:literal $make:expr,
-       $($key:literal)*;)*) => {
+    ($($name:literal [$($trait:ident)*] $seconds:literal $make:expr, $($key:literal)*;)*) => {
         &[ $( ProcedureKind {
-            name: $name,
+            info: known_procedure($name),
             keys: &[$($key),*],
-            finds_rate: $rate,
-            of_the_loop: $alone,
-            by_load: $by_load,
+            traits: &[$(ProcedureTrait::$trait),*],
             standard_ns: $seconds * SECOND,
             make: $make,
         } ),* ]
@@ -356,53 +379,53 @@ macro_rules! registry {
 /// Every kind of procedure. Durations: RFC 2544, section 24 and 26; RFC 8219, section 7;
 /// RFC 2889, section 5; RFC 3918, section 3.1.5; ITU-T Y.1564 leaves them to its user.
 pub(super) const REGISTRY: &[ProcedureKind] = registry! {
-    "throughput" true true false 60 throughput,
+    "throughput" [OfTheLoop] 60 throughput,
         "trial" "resolution" "min_rate" "loss_ratio";
-    "tst009" true true false 60 tst009,
+    "tst009" [OfTheLoop] 60 tst009,
         "trial" "resolution" "min_rate" "loss_ratio" "attempts";
-    "mlrsearch" true true false 0 mlrsearch,
+    "mlrsearch" [OfTheLoop] 0 mlrsearch,
         "goals" "min_rate" "longest";
-    "latency" false true false 120 latency,
+    "latency" [OfTheLoop] 120 latency,
         "trial" "trials" "discard" "loads" "idle" "search" "search_trial" "resolution" "min_rate";
-    "latency_rfc8219" false true false 120 |k, w| delay(k, w, DelayKind::Latency),
+    "latency_rfc8219" [OfTheLoop] 120 |k, w| delay(k, w, DelayKind::Latency),
         "trial" "trials" "discard" "loads" "search" "search_trial" "resolution" "min_rate";
-    "pdv" false true false 60 |k, w| delay(k, w, DelayKind::Pdv),
+    "pdv" [OfTheLoop] 60 |k, w| delay(k, w, DelayKind::Pdv),
         "trial" "trials" "discard" "loads" "search" "search_trial" "resolution" "min_rate";
-    "ipdv" false true false 60 |k, w| delay(k, w, DelayKind::Ipdv),
+    "ipdv" [OfTheLoop] 60 |k, w| delay(k, w, DelayKind::Ipdv),
         "trial" "trials" "discard" "loads" "search" "search_trial" "resolution" "min_rate";
-    "frame_loss_rate" false true false 60 frame_loss_rate,
+    "frame_loss_rate" [OfTheLoop] 60 frame_loss_rate,
         "trial" "step";
-    "back_to_back" false false false 0 back_to_back,
+    "back_to_back" [OneFrameSize] 0 back_to_back,
         "longest" "attempts" "trials" "search" "search_trial" "resolution" "min_rate";
-    "system_recovery" false false false 60 system_recovery,
+    "system_recovery" [] 60 system_recovery,
         "trial" "after" "trials" "search" "search_trial" "resolution" "min_rate";
-    "reset" false false true 0 reset,
+    "reset" [ByLoad] 0 reset,
         "loads" "trial" "trials" "action" "at" "search" "search_trial" "resolution" "min_rate";
-    "forwarding_rate" true true false 30 forwarding_rate,
+    "forwarding_rate" [OfTheLoop] 30 forwarding_rate,
         "trial" "step";
-    "address_caching_capacity" false false false 0 address_caching_capacity,
+    "address_caching_capacity" [Monitors LooksAtFloods Forgets] 0 address_caching_capacity,
         "stations" "learning_rate";
-    "address_learning_rate" false false false 0 address_learning_rate,
+    "address_learning_rate" [Monitors LooksAtFloods Forgets] 0 address_learning_rate,
         "stations" "resolution" "min_rate";
-    "flooding" true false false 30 flooding,
+    "flooding" [Monitors LooksAtFloods] 30 flooding,
         "trial" "resolution" "min_rate" "loss_ratio";
-    "mixed_class_throughput" true false false 30 mixed_class_throughput,
+    "mixed_class_throughput" [Monitors] 30 mixed_class_throughput,
         "trial" "resolution" "min_rate" "loss_ratio" "groups" "multicast_share";
-    "aggregated_multicast" true false false 30 aggregated_multicast,
+    "aggregated_multicast" [Monitors] 30 aggregated_multicast,
         "trial" "resolution" "min_rate" "loss_ratio" "groups";
-    "scaled_group_matrix" false false true 30 scaled_group_matrix,
+    "scaled_group_matrix" [ByLoad Monitors] 30 scaled_group_matrix,
         "loads" "trial" "groups" "search" "search_trial" "resolution" "min_rate";
-    "multicast_latency" false false true 120 multicast_latency,
+    "multicast_latency" [ByLoad Monitors] 120 multicast_latency,
         "loads" "trial" "trials" "discard" "groups" "search" "search_trial" "resolution" "min_rate";
-    "y1564_configuration" false false false 0 y1564_configuration,
+    "y1564_configuration" [] 0 y1564_configuration,
         "cir" "eir" "policing" "tolerance" "trial" "flr" "ftd" "fdv" "availability";
-    "y1564_performance" false false false 0 y1564_performance,
+    "y1564_performance" [] 0 y1564_performance,
         "cir" "duration" "flr" "ftd" "fdv" "availability";
-    "fixed_load" false true true 0 fixed_load,
+    "fixed_load" [OfTheLoop ByLoad] 0 fixed_load,
         "loads" "trial" "discard" "search" "search_trial" "resolution" "min_rate";
-    "ramp" false false false 0 ramp,
+    "ramp" [LoadsRepeat] 0 ramp,
         "loads" "trial" "trials";
-    "soak" false false true 0 soak,
+    "soak" [ByLoad] 0 soak,
         "loads" "window" "duration" "search" "search_trial" "resolution" "min_rate";
 };
 
@@ -414,3 +437,17 @@ const LEARNING_FPS: f64 = 1000.0;
 const STATIONS: u32 = 1024;
 /// Stations tried at most.
 const STATIONS_MAX: u32 = 1 << 16;
+
+#[cfg(test)]
+mod tests {
+    use sonde_results::procedure::PROCEDURES;
+
+    use super::*;
+
+    #[test]
+    fn every_procedure_that_is_known_can_be_planned() {
+        let planned: Vec<&str> = REGISTRY.iter().map(ProcedureKind::name).collect();
+        let known: Vec<&str> = PROCEDURES.iter().map(|known| known.name).collect();
+        assert_eq!(planned, known);
+    }
+}
