@@ -2,7 +2,8 @@
 //!
 //! Parsing is exact (no floating point), so "0.1ms" is 100,000 ns on every machine.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
+use std::ops::RangeInclusive;
 
 /// Parses a duration into nanoseconds: "250us", "10ms", "1.5s", "2m", "1h"; a bare
 /// number is seconds, as `ping -i` takes it.
@@ -85,6 +86,50 @@ pub fn parse_positive_amount(text: &str) -> Result<u64, String> {
     match parse_amount(text)? {
         0 => Err(format!("'{text}' is less than 1")),
         amount => Ok(amount),
+    }
+}
+
+/// Parses an integer of a range, without a unit. The message says `what` it is to be, and the range.
+pub fn parse_within<T>(text: &str, range: RangeInclusive<T>, what: &str) -> Result<T, String>
+where
+    T: Copy + Display + TryFrom<i128> + Into<i128>,
+{
+    let (low, high) = (*range.start(), *range.end());
+    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let is_whole = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+    let value = text.parse::<i128>().ok().filter(|value| is_whole && *value >= low.into());
+    let fits = value.filter(|value| *value <= high.into()).map(T::try_from);
+    match fits {
+        Some(Ok(value)) => Ok(value),
+        _ if high.into() == u64::MAX.into() => {
+            Err(format!("'{text}' is not {what}, at least {low}"))
+        }
+        _ => Err(format!("'{text}' is not {what}, {low}..{high}")),
+    }
+}
+
+/// Parses a size in octets: "4096", "500k", "64M", "1.5G", "2TB" by thousands, as disks are sold;
+/// "64Ki", "2GiB" by 1024.
+pub fn parse_octets(text: &str) -> Result<u64, String> {
+    let wrong = || format!("'{text}' is not a size; write 500M or 2G octets, or 64Mi by 1024");
+    let (number, unit) = split_unit(text);
+    let unit = unit.strip_suffix('B').unwrap_or(unit);
+    let (prefix, base) = match unit.strip_suffix('i') {
+        Some(prefix) => (prefix, 1024),
+        None => (unit, 1000_i64),
+    };
+    let power = match prefix {
+        "" if base == 1000 => 0,
+        "k" | "K" => 1,
+        "M" => 2,
+        "G" => 3,
+        "T" => 4,
+        _ => return Err(wrong()),
+    };
+    match scaled(number, base.pow(power)) {
+        Ok(octets) => Ok(octets as u64),
+        Err(NotScaled::TooMuch) => Err(format!("'{text}' is more than {} octets", i64::MAX)),
+        Err(NotScaled::Malformed) => Err(wrong()),
     }
 }
 
@@ -310,6 +355,48 @@ fn named_dscp(dscp: u8) -> Option<String> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn sizes_are_by_thousands_unless_they_say_otherwise() {
+        for (text, octets) in [
+            ("0", 0),
+            ("4096", 4096),
+            ("64k", 64_000),
+            ("64K", 64_000),
+            ("100MB", 100_000_000),
+            ("1.5G", 1_500_000_000),
+            ("2 TB", 2_000_000_000_000),
+            ("7B", 7),
+            ("64Ki", 65_536),
+            ("1Gi", 1 << 30),
+            ("1.5 GiB", 3 << 29),
+        ] {
+            assert_eq!(parse_octets(text), Ok(octets), "{text}");
+        }
+        for text in ["", "G", "i", "5i", "5X", "-1", "1.0000005M", "0x10", "5kb", "5 B B"] {
+            let wrong = parse_octets(text).unwrap_err();
+            assert!(wrong.contains("write 500M or 2G"), "{text}: {wrong}");
+        }
+        let most = parse_octets("99999999999T").unwrap_err();
+        assert_eq!(most, "'99999999999T' is more than 9223372036854775807 octets");
+    }
+
+    #[test]
+    fn an_integer_out_of_its_range_is_told_the_range() {
+        let of = |text: &str| parse_within(text, 64..=512_u16, "a whole number");
+        assert_eq!((of("64"), of("512"), of("+70")), (Ok(64), Ok(512), Ok(70)));
+        let nines = "9".repeat(60);
+        for text in
+            ["63", "513", "65536", &nines, "", "-", "-70", "1.5", "0x10", "5k", " 70", "++70"]
+        {
+            assert_eq!(of(text), Err(format!("'{text}' is not a whole number, 64..512")));
+        }
+        let any = |text: &str| parse_within(text, 1..=u64::MAX, "a seed");
+        assert_eq!(any("18446744073709551615"), Ok(u64::MAX));
+        assert_eq!(any("0"), Err("'0' is not a seed, at least 1".into()));
+        let most = "'18446744073709551616' is not a seed, at least 1";
+        assert_eq!(any("18446744073709551616"), Err(most.into()));
+    }
 
     #[test]
     fn durations_are_exact_and_bad_ones_refused() {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use sonde_results::units::parse_positive_duration;
+use sonde_results::units::{parse_octets, parse_positive_duration};
 use sonde_run::flow::settings::{
     Export, ExportFormat, Field, InputEngine, InputSettings, Metering, Selection, Settings,
     TimeUnits, TunnelKeys, parse_cache_size,
@@ -174,8 +174,8 @@ pub struct ExportArgs {
     /// TCP and TLS: what a collector cannot take waits in this folder
     #[arg(long, value_name = "FOLDER")]
     pub spool: Option<PathBuf>,
-    /// Bytes that may wait there for one collector, as 64M or 2G
-    #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = parse_bytes)]
+    /// Octets that may wait there for one collector: 500k, 64M, 2G by thousands, 64Mi by 1024
+    #[arg(long, value_name = "OCTETS", default_value = "1Gi", value_parser = parse_octets)]
     pub spool_max: u64,
     /// TLS: certificates of the authorities that collectors are trusted by (PEM)
     #[arg(long, value_name = "FILE")]
@@ -250,27 +250,6 @@ impl FlowArgs {
     }
 }
 
-/// A size in bytes.
-fn parse_bytes(text: &str) -> Result<u64, String> {
-    let (digits, unit) = match text.find(|c: char| !c.is_ascii_digit()) {
-        Some(at) => text.split_at(at),
-        None => (text, ""),
-    };
-    let shift = match unit {
-        "" => 0,
-        "K" | "k" => 10,
-        "M" => 20,
-        "G" => 30,
-        "T" => 40,
-        _ => return Err(format!("'{text}' is no size; write 500M or 2G")),
-    };
-    if digits.is_empty() {
-        return Err(format!("'{text}' is no size; write 500M or 2G"));
-    }
-    let bytes = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift));
-    bytes.ok_or_else(|| format!("'{text}' is more than {} bytes", u64::MAX))
-}
-
 const HELP: &str = "\
 Example:
   sudo sonde flow eth0 eth1 --export udp://192.0.2.9:4739
@@ -311,7 +290,7 @@ mod tests {
         )
         .unwrap();
         assert_eq!(args.metering.fields, [Field::Link, Field::Packets(8), Field::Apps]);
-        assert_eq!((args.metering.idle, args.export.spool_max), (15 * SECOND, 64 << 20));
+        assert_eq!((args.metering.idle, args.export.spool_max), (15 * SECOND, 64_000_000));
         assert_eq!(args.export.export.len(), 2);
     }
 
@@ -325,8 +304,9 @@ mod tests {
             ("a --spool-max 5X", "write 500M or 2G"),
             ("a --export http://x", "udp://"),
             ("a --uniflow --biflow", "cannot be used with"),
-            ("a --trim 10", "'10' is less than 64"),
-            ("a --spool-max 99999999999T", "is more than 18446744073709551615 bytes"),
+            ("a --trim 10", "'10' is not a whole number, 64..65535"),
+            ("a --spool-max 99999999999T", "is more than 9223372036854775807 octets"),
+            ("a --workers 0x10", "'0x10' is not a whole number, 1..64"),
             ("a --sample 5", "write 1/100"),
             ("a --sample-key 5", "--sample <HOW>"),
             ("a --proto x", "is no protocol"),

@@ -48,7 +48,7 @@ fn settings_that_fail_everywhere_are_2_and_name_their_options() {
         ("gen flows --packets 0 --out x", ["--packets", "'0' is less than 1"]),
         (
             "gen flows --seed 18446744073709551616 --out x",
-            ["--seed", "is more than 18446744073709551615"],
+            ["--seed", "is not a whole number, at least 0"],
         ),
         ("report x --format html,md,html", ["--format: ", "html is given twice"]),
     ] {

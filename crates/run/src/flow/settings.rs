@@ -19,7 +19,7 @@ use crate::engine::twice;
 use crate::error::SettingsError;
 use crate::files::RunFiles;
 use crate::joins::Join;
-use crate::{duration, text};
+use crate::{duration, octets, text};
 
 /// Settings of flow metering.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -181,6 +181,8 @@ pub struct Export {
     /// TCP and TLS: what a collector cannot take waits in this folder.
     pub spool: Option<PathBuf>,
     /// Octets that may wait there for one collector.
+    #[serde(with = "octets")]
+    #[schemars(schema_with = "octets::schema")]
     pub spool_max: u64,
     /// TLS: certificates of the authorities that collectors are trusted by (PEM).
     pub tls_ca: Option<PathBuf>,

@@ -12,7 +12,9 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 pub use sonde_meter::stamp::{ReflectorKind, Schedule};
 use sonde_results::choice;
-use sonde_results::units::{SECOND, format_dscp, format_duration, parse_amount, parse_duration};
+use sonde_results::units::{
+    SECOND, format_dscp, format_duration, parse_amount, parse_duration, parse_within,
+};
 
 use super::targets;
 use crate::bounds::{bounded, bounded_time};
@@ -504,7 +506,7 @@ impl FromStr for PortRange {
 
 /// A UDP port, 1..=65535.
 pub fn parse_port(text: &str) -> Result<u16, String> {
-    in_range(text, 1, 65_535, "a UDP port").map(|v| v as u16)
+    parse_within(text, 1..=65_535, "a UDP port")
 }
 
 /// A count of probes, at least 1.
@@ -517,17 +519,17 @@ pub fn parse_count(text: &str) -> Result<u64, String> {
 
 /// An IP packet length. The least for IPv6 is checked when the family is known.
 pub fn parse_size(text: &str) -> Result<u16, String> {
-    in_range(text, u64::from(LEAST_IPV4), 65_535, "an IP packet length in bytes").map(|v| v as u16)
+    parse_within(text, LEAST_IPV4..=65_535, "an IP packet length in bytes")
 }
 
 /// Flows per destination.
 pub fn parse_flows(text: &str) -> Result<u16, String> {
-    in_range(text, 1, MOST_FLOWS.into(), "a number of flows").map(|v| v as u16)
+    parse_within(text, 1..=MOST_FLOWS, "a number of flows")
 }
 
 /// A TTL or hop limit.
 pub fn parse_ttl(text: &str) -> Result<u8, String> {
-    in_range(text, 1, 255, "a TTL").map(|v| v as u8)
+    parse_within(text, 1..=255, "a TTL")
 }
 
 /// An IP address, without a port or brackets.
@@ -564,14 +566,6 @@ pub const LEAST_IPV6: u16 = 40 + 8 + 44;
 /// Above Linux's default range of ephemeral ports (32768..60999): no other program is
 /// given one of these by chance.
 pub const DEFAULT_SOURCE_PORT: u16 = 62_000;
-
-fn in_range(text: &str, low: u64, high: u64, what: &str) -> Result<u64, String> {
-    match text.parse::<u64>() {
-        Ok(value) if (low..=high).contains(&value) => Ok(value),
-        _ if high == u64::MAX => Err(format!("'{text}' is not {what}, at least {low}")),
-        _ => Err(format!("'{text}' is not {what}, {low}..{high}")),
-    }
-}
 
 fn between(text: &str, range: RangeInclusive<i64>, bounds: &str) -> Result<i64, String> {
     let ns = parse_duration(text)?;
