@@ -107,6 +107,8 @@ pub struct Comparison {
     pub only_b: Vec<String>,
     /// Cases and quantities that only one of the two has found, though both have measured the case.
     pub one_sided: Vec<String>,
+    /// Cases in which neither has found anything, by their procedure.
+    pub neither: Vec<String>,
     /// In what the beds differ: name, first, second.
     pub bed: Vec<(String, String, String)>,
     /// Both are runs of one plan: what one of them lacks was to be compared.
@@ -121,9 +123,10 @@ impl Comparison {
         let rows = self.rows.iter().filter(of_row);
         let rows = rows.map(|r| format!("{}: {} ({})", r.name, r.metric, r.verdict.text()));
         let sided = self.one_sided.iter().map(|name| format!("{name} (found in one run only)"));
+        let neither = self.neither.iter().map(|name| format!("{name} (found in neither run)"));
         let missing = self.only_a.iter().filter(|_| self.same_plan);
         let missing = missing.map(|name| format!("{name} (not measured in the second run)"));
-        rows.chain(sided).chain(missing).collect()
+        rows.chain(sided).chain(neither).chain(missing).collect()
     }
 
     /// How many differences chance alone is expected to show, each test erring in 5 % of the
@@ -175,6 +178,10 @@ pub fn compare(a: &BenchRun, b: &BenchRun, metrics: &Metrics) -> Comparison {
                 let name = full(group);
                 comparison.rows.extend(rows(group, other, metrics, &name, a.config.seed));
                 comparison.one_sided.extend(one_sided(group, other, metrics, &name));
+                if found_nothing(group, other, metrics) {
+                    let case = labels.name(&group.case, &["procedure"]);
+                    comparison.neither.push(format!("{case}: {}", group.case.procedure));
+                }
             }
             None => comparison.only_a.push(full(group)),
         }
@@ -251,19 +258,19 @@ fn rows(
         .collect()
 }
 
-/// Quantities that one of the two has found in a finished measurement, and the other has not; a
-/// case of which one has found nothing at all.
+/// Quantities that one of the two has found in a finished measurement, and the other has not.
 fn one_sided(a: &CaseGroup<'_>, b: &CaseGroup<'_>, metrics: &Metrics, name: &str) -> Vec<String> {
     let found = |g: &CaseGroup<'_>, metric: &str| g.summary(metric, 0).is_some();
     let mut names = metrics.of(a);
     // What comes first where a procedure found nothing else is not what was asked for.
     names.extend(metrics.of(b).into_iter().filter(|n| !metrics.of(a).contains(n)));
     let sided = names.into_iter().filter(|metric| found(a, metric) != found(b, metric));
-    let mut all: Vec<String> = sided.map(|metric| format!("{name}: {metric}")).collect();
-    if *metrics == Metrics::First && a.names().is_empty() && b.names().is_empty() {
-        all.push(format!("{name}: nothing"));
-    }
-    all
+    sided.map(|metric| format!("{name}: {metric}")).collect()
+}
+
+/// Whether what comes first was asked for, and neither has anything.
+fn found_nothing(a: &CaseGroup<'_>, b: &CaseGroup<'_>, metrics: &Metrics) -> bool {
+    *metrics == Metrics::First && a.names().is_empty() && b.names().is_empty()
 }
 
 fn row(case: &Case, name: &str, metric: &str, a: &Summary, b: &Summary) -> Option<ComparisonRow> {

@@ -10,7 +10,7 @@ mod matrix;
 use std::fmt;
 use std::str::FromStr;
 
-use sonde_results::bench::BenchRun;
+use sonde_results::bench::{BenchRun, Check};
 
 use crate::chart::{Chart, svg};
 use crate::figure::charts;
@@ -166,8 +166,7 @@ impl Report<'_> {
         let groups = crate::group::groups(run).len();
         let invalid = run.trials.iter().filter(|t| !t.valid()).count();
         let planned = run.config.measurements_planned as usize;
-        let checks: Vec<bool> =
-            run.measurements.iter().flat_map(|m| m.checks.iter().map(|c| c.pass)).collect();
+        let checks: Vec<&Check> = run.measurements.iter().flat_map(|m| &m.checks).collect();
         let mut lines = vec![format!(
             "{} of {} measurements planned are done: {groups} cases with their repetitions, {} \
              trials, of which {invalid} were invalid and are part of no result.",
@@ -178,13 +177,25 @@ impl Report<'_> {
         if run.measurements.len() < planned {
             lines.push("The run is not complete: this report shows what has been measured.".into());
         }
-        let failed = checks.iter().filter(|pass| !**pass).count();
-        match (checks.len(), failed) {
-            (0, _) => {}
-            (n, 0) => lines.push(format!("All {n} thresholds of the plan are met.")),
-            (n, failed) => {
+        let undecided = checks.iter().filter(|c| !c.pass && c.undecided()).count();
+        let failed = checks.iter().filter(|c| !c.pass).count() - undecided;
+        let open = "for want of the quantity";
+        match (checks.len(), failed, undecided) {
+            (0, ..) => {}
+            (n, 0, 0) => lines.push(format!("All {n} thresholds of the plan are met.")),
+            (n, 0, open_n) => {
+                let others = if open_n < n { "; the others are met" } else { "" };
+                lines.push(format!(
+                    "{open_n} of {n} thresholds of the plan cannot be told, {open}{others}."
+                ));
+            }
+            (n, failed, 0) => {
                 lines.push(format!("{failed} of {n} thresholds of the plan are NOT met."))
             }
+            (n, failed, open_n) => lines.push(format!(
+                "{failed} of {n} thresholds of the plan are NOT met, and {open_n} cannot be told, \
+                 {open}."
+            )),
         }
         lines
     }

@@ -5,7 +5,7 @@ mod synthetic;
 use sonde_report::chart::{Shape, svg};
 use sonde_report::figure::{ablations, charts};
 use sonde_report::{ComparisonVerdict, Metrics, Page, ReportFormat, compare, render, sheets};
-use sonde_results::bench::BenchRun;
+use sonde_results::bench::{BenchRun, Check};
 use synthetic::Recipe;
 
 fn everything(run: &BenchRun) -> Vec<Page> {
@@ -54,7 +54,7 @@ fn every_format_of_a_full_run() {
         "RFC 2544, section 26.3",
         "net.core.netdev_budget",
         "repeat with the standard&#39;s durations (trial, drain) before publishing",
-        "the tester was not run for 12000000 ns",
+        "the tester was not run for 12.0 ms",
         "rx_queue_0_drops",
         "Seed",
         "2027-01-15T07:59:23Z",
@@ -268,6 +268,61 @@ fn what_the_repetitions_or_the_tester_leave_open_is_undecided() {
     assert_eq!(compare(&a, &b, &rates).undecided().len(), 1);
     b.config.plan_sha256 = "another".into();
     assert!(compare(&a, &b, &rates).undecided().is_empty(), "another plan's cases");
+}
+
+#[test]
+fn a_case_in_which_neither_run_found_anything_is_named_by_its_procedure() {
+    let mut a = synthetic::run(&Recipe::default());
+    let gone = a.measurements[0].case.clone();
+    for m in a.measurements.iter_mut() {
+        if sonde_report::group::key(&m.case) == sonde_report::group::key(&gone) {
+            m.finding.values.clear();
+        }
+    }
+    let itself = compare(&a, &a, &Metrics::First);
+    assert!(itself.one_sided.is_empty(), "{:?}", itself.one_sided);
+    let [neither] = &itself.neither[..] else { panic!("{:?}", itself.neither) };
+    assert!(neither.ends_with(&format!(": {}", gone.procedure)), "{neither}");
+    assert!(itself.undecided().contains(&format!("{neither} (found in neither run)")));
+    // Another quantity was not asked for.
+    assert!(compare(&a, &a, &Metrics::Named("latency".into())).neither.is_empty());
+    // Of the run that has it, it is found in one only.
+    let sided = compare(&a, &synthetic::run(&Recipe::default()), &Metrics::First);
+    assert_eq!((sided.neither.len(), sided.one_sided.len()), (0, 1), "{:?}", sided.one_sided);
+}
+
+#[test]
+fn thresholds_that_cannot_be_told_are_not_counted_as_broken() {
+    let check = |value, pass| Check { text: "throughput >= 1k".into(), value, pass };
+    let said = |checks: &[Check]| {
+        let mut run = synthetic::run(&Recipe::default());
+        run.measurements.iter_mut().for_each(|m| m.checks.clear());
+        run.measurements[0].checks = checks.to_vec();
+        let pages = render(&run, &[ReportFormat::Markdown]).unwrap();
+        let page = text(&pages, "report.md");
+        page.lines().find(|l| l.contains("thresholds of the plan ")).unwrap().trim().to_owned()
+    };
+    let (met, broken, open) = (check(Some(2e3), true), check(Some(5.0), false), check(None, false));
+    for (checks, line) in [
+        (vec![met.clone(), met.clone()], "All 2 thresholds of the plan are met."),
+        (vec![met.clone(), broken.clone()], "1 of 2 thresholds of the plan are NOT met."),
+        (
+            vec![open.clone(), open.clone()],
+            "2 of 2 thresholds of the plan cannot be told, for want of the quantity.",
+        ),
+        (
+            vec![open.clone(), met.clone()],
+            "1 of 2 thresholds of the plan cannot be told, for want of the quantity; the others \
+             are met.",
+        ),
+        (
+            vec![met, broken, open],
+            "1 of 3 thresholds of the plan are NOT met, and 1 cannot be told, for want of the \
+             quantity.",
+        ),
+    ] {
+        assert_eq!(said(&checks), line);
+    }
 }
 
 #[test]
