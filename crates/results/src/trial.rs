@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::hist::Hist;
 use crate::procedure::PROCEDURES;
+use crate::units::format_ns;
 
 /// What a trial is to offer, in each direction alike.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -530,6 +531,7 @@ impl Invalid {
     /// What happened and what to do, in one line.
     pub fn text(&self) -> String {
         let percent = |r: &f64| format!("{:.2} %", r * 100.0);
+        let span = |ns: &i64| format_ns(*ns as f64);
         match self {
             Invalid::NotSent { direction, ratio } => {
                 format!("{direction}: sent {} of the frames intended", percent(ratio))
@@ -538,15 +540,15 @@ impl Invalid {
                 format!("{direction}: sending took {} of its time", percent(ratio))
             }
             Invalid::Pacing { direction, late_ns } => {
-                format!("{direction}: 1 % of the frames left {late_ns} ns late or later")
+                format!("{direction}: 1 % of the frames left {} late or later", span(late_ns))
             }
             Invalid::TesterDrops { frames } => format!("the tester itself lost {frames} frames"),
-            Invalid::Starved { ns } => format!("the tester was not run for {ns} ns"),
-            Invalid::Clock { ns } => format!("the clock moved by {ns} ns"),
+            Invalid::Starved { ns } => format!("the tester was not run for {}", span(ns)),
+            Invalid::Clock { ns } => format!("the clock moved by {}", span(ns)),
             Invalid::Bed { what } => what.clone(),
             Invalid::Disturbed { ns, share } => format!(
-                "the device's processor was taken from it for {:.1} ms, {} of the time",
-                *ns as f64 / 1e6,
+                "the device's processor was taken from it for {}, {} of the time",
+                span(ns),
                 percent(share)
             ),
             Invalid::Interrupted => "interrupted".into(),
@@ -557,6 +559,25 @@ impl Invalid {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_in_reasons_have_the_unit_that_reads_best() {
+        let direction = || "a>b".to_owned();
+        for (reason, text) in [
+            (Invalid::Starved { ns: 50_000_000 }, "the tester was not run for 50.0 ms"),
+            (Invalid::Clock { ns: -2_500 }, "the clock moved by -2.50 us"),
+            (
+                Invalid::Pacing { direction: direction(), late_ns: 1_250_000 },
+                "a>b: 1 % of the frames left 1.25 ms late or later",
+            ),
+            (
+                Invalid::Disturbed { ns: 90_000_000, share: 0.09 },
+                "the device's processor was taken from it for 90.0 ms, 9.00 % of the time",
+            ),
+        ] {
+            assert_eq!(reason.text(), text);
+        }
+    }
 
     #[test]
     fn an_offer_lasts_as_long_as_its_frames_take() {
