@@ -4,6 +4,7 @@
 //! the time stamp it carries: that one is written before the packet leaves.
 
 mod change;
+mod receive;
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -13,14 +14,14 @@ use fastrand::Rng;
 use sonde_results::Hist;
 use sonde_results::Interval;
 use sonde_results::caveat::{Caveat, CaveatSet};
-use sonde_wire::{NotSent, Scale, Stamp, StampSource, Time, TxDone, TxRefused, Verdict, parse_udp};
+use sonde_wire::{NotSent, Scale, Stamp, StampSource, Time, TxDone, TxRefused, Verdict};
 
 use super::check::{SpecError, check, window};
 use super::delays::Delays;
 use super::demux::Demux;
 use super::doubts::Doubts;
 use super::pages::{PagedHist, Pages};
-use super::probe::{Clock, ProbeTemplate, Refusal, Reply};
+use super::probe::{Clock, ProbeTemplate, Refusal};
 use super::sample::{Fate, Sample};
 use super::schedule::{SendQueue, gap, mean_gap};
 use super::sender_counters::SenderCounters;
@@ -64,6 +65,9 @@ pub struct Sender {
     end: i64,
     /// When sending ended.
     stopped: Time,
+    /// The turn that last gave a reply, and when the first of its replies came: those that came
+    /// later may still wait to be handed over.
+    heard: (Time, Time),
 }
 
 impl Sender {
@@ -101,6 +105,7 @@ impl Sender {
             finished: false,
             end: i64::MAX,
             stopped: Time::MAX,
+            heard: (Time::MAX, Time::MAX),
             counters: SenderCounters::default(),
             delays: Delays::default(),
             doubts: Doubts::new(config.start, config.interval),
@@ -284,9 +289,12 @@ impl Sender {
         }
     }
 
+    /// Settles what no reply can answer in time any more. After a pause of the process replies
+    /// wait that came in time: no probe is settled before those of its time are there.
     #[inline]
     fn settle(&mut self, index: u32, now: Time) {
-        let until = now.as_nanos().saturating_sub(self.config.timeout);
+        let heard = if self.heard.0 == now { now.min(self.heard.1) } else { now };
+        let until = heard.as_nanos().saturating_sub(self.config.timeout);
         let s = &mut self.streams[index as usize];
         if self.config.samples {
             // The ping-like display wants to hear of losses too.
@@ -332,113 +340,6 @@ impl Sender {
         }
     }
 
-    fn receive(&mut self, frame: &[u8], stamp: Stamp) -> Result<(), Refusal> {
-        let udp = parse_udp(frame).map_err(|_| {
-            self.doubts.add(stamp.at, Caveat::InvalidReplies);
-            Refusal::Malformed
-        })?;
-        // Who sent it comes first: rubbish from anybody else says nothing of our path.
-        let index = self.demux.lookup(udp.source, udp.source_port, udp.destination_port);
-        let reply = Reply::read(frame, &udp, &self.clock, stamp.at);
-        let Some(index) = index else {
-            return Err(reply.map_or(Refusal::Stranger, |reply| self.stranger(&reply, stamp.at)));
-        };
-        let reply = reply.inspect_err(|_| {
-            self.streams[index as usize].caveats.insert(Caveat::InvalidReplies);
-        })?;
-        let probe = &self.probes[index as usize];
-        if reply.ssid != 0 && reply.ssid != probe.ssid() {
-            self.streams[index as usize].caveats.insert(Caveat::OtherReplies);
-            return Err(Refusal::WrongSession);
-        }
-        let s = &mut self.streams[index as usize];
-        if reply.seq.wrapping_sub(s.settled) >= s.open() {
-            // Before the window, or not yet sent. Half the sequence space lies either way.
-            if s.settled.wrapping_sub(reply.seq) as i32 > 0 && s.attempts > 0 {
-                s.tally.late = s.tally.late.saturating_add(1);
-                return Err(Refusal::Late);
-            }
-            s.caveats.insert(Caveat::InvalidReplies);
-            return Err(Refusal::Forged);
-        }
-        let at = s.index(reply.seq);
-        let slot = &mut self.slots[at];
-        if slot.flags & stream::ANSWERED != 0 {
-            s.duplicate(slot.reflector_seq == reply.reflector_seq);
-            self.counters.duplicates += 1;
-            let sample = reply.sample(index, slot, stamp, true);
-            self.keep(sample);
-            return Ok(());
-        }
-        // The echo of what we wrote into the probe: a reply made up by somebody who
-        // has not seen it does not match (RFC 8762, section 4.3.1).
-        let steps = self.clock.scale.steps;
-        let then = slot.flags >> stream::STEPS_SHIFT;
-        let echo = Time::from_nanos(slot.forward).to_ntp(self.utc_offsets[then as usize & 3]).0;
-        if reply.echo != echo {
-            s.caveats.insert(Caveat::InvalidReplies);
-            return Err(Refusal::Forged);
-        }
-        slot.rtt = stamp.at.as_nanos() - slot.t1;
-        slot.forward = reply.t2.as_nanos().saturating_sub(slot.t1);
-        slot.reflector_seq = reply.reflector_seq;
-        slot.flags |= stream::ANSWERED | stream::source_bits(stamp.source) << stream::T4_SHIFT;
-        let dwell = reply.t3 - reply.t2;
-        match u32::try_from(dwell) {
-            Ok(ns) if dwell <= slot.rtt.max(0) + DWELL_TOLERANCE => slot.dwell = ns,
-            _ => slot.flags |= stream::PEER_TIMES_WRONG,
-        }
-        if !reply.comparable {
-            slot.flags |= stream::ONE_WAY_WRONG;
-            self.counters.one_way_implausible += 1;
-        }
-        if reply.format_wrong {
-            slot.flags |= stream::FORMAT_WRONG;
-            self.counters.format_wrong += 1;
-        }
-        if slot.rtt < 0 || then != steps & 255 {
-            slot.flags |= stream::CLOCK_STEPPED;
-            self.counters.clock_stepped += 1;
-        }
-        let overtaken = s.side.seen(reply.seq, reply.reflector_seq);
-        // RFC 4737, section 3.3: overtaken when a later one has been seen.
-        if reply.seq.wrapping_sub(s.expected) as i32 >= 0 {
-            s.expected = reply.seq.wrapping_add(1);
-        } else {
-            slot.flags |= stream::REORDERED;
-        }
-        s.peer_estimate = reply.error_estimate;
-        self.counters.replies += 1;
-        self.delays.add(slot.rtt);
-        let sample = reply.sample(index, slot, stamp, false);
-        if let Some((from, until)) = overtaken {
-            // No further back than this: that it was far shows when the sequence numbers are
-            // compared.
-            for i in 1..=until.wrapping_sub(from).min(FARTHEST_OVERTAKEN) {
-                let seq = until.wrapping_sub(i);
-                if seq.wrapping_sub(s.settled) < s.open() {
-                    self.slots[s.index(seq)].flags |= stream::OVERTAKEN;
-                }
-            }
-        }
-        self.keep(sample);
-        Ok(())
-    }
-
-    /// What came from nobody we probe: in the shape of an answer to something that we sent a
-    /// moment ago it is a reply that went astray.
-    fn stranger(&mut self, reply: &Reply, at: Time) -> Refusal {
-        let age = at - reply.echoed(&self.clock, at);
-        if !(0..=self.config.timeout).contains(&age) {
-            return Refusal::Stranger;
-        }
-        match self.demux.only_stream_of(reply.local_port) {
-            Some(index) => self.streams[index as usize].caveats.insert(Caveat::OtherReplies),
-            None => self.doubts.add(at, Caveat::OtherReplies),
-        }
-        Refusal::Other
-    }
-
     #[inline]
     fn keep(&mut self, sample: Sample) {
         if self.config.samples {
@@ -480,8 +381,8 @@ impl Sender {
 impl Instrument for Sender {
     type Record = Interval;
 
-    fn input(&mut self, frame: &mut [u8], stamp: Stamp, _now: Time) -> Verdict {
-        if let Err(refusal) = self.receive(frame, stamp) {
+    fn input(&mut self, frame: &mut [u8], stamp: Stamp, now: Time) -> Verdict {
+        if let Err(refusal) = self.receive(frame, stamp, now) {
             let c = &mut self.counters;
             *match refusal {
                 Refusal::Malformed => &mut c.malformed,
@@ -780,16 +681,12 @@ const SAMPLES: usize = 1 << 16;
 const CATCH_UP: i64 = 200_000;
 /// While a backlog is spread, at most this many sends leave together.
 const CATCH_UP_SENDS: i64 = 16;
-/// T3-T2 may exceed T4-T1 by this, ns: two clocks tick differently, and stamps have a resolution.
-const DWELL_TOLERANCE: i64 = 2_000;
 /// A stream's own memory is fetched so many sends before its turn, its slots and pages so many.
 const STREAMS_AHEAD: usize = 8;
 const SLOTS_AHEAD: usize = 4;
 /// A stamp may be this much before the time at which the probe was written, ns: two clocks are
 /// read.
 const BEFORE_HANDED_OVER: i64 = 1_000_000;
-/// Requests before an overtaking one that are marked.
-const FARTHEST_OVERTAKEN: u32 = 64;
 /// Streams looked at in one sweep step, steps this far apart (ns), and rounds this far (ns).
 const SWEEP_STREAMS: usize = 16;
 const SWEEP_STEP: i64 = 1_000_000;

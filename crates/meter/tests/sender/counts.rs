@@ -1,9 +1,11 @@
 //! What became of each probe: counts, sides, intervals.
 
-use sonde_meter::stamp::{Fate, Schedule, Sender, StreamSpec};
+use sonde_meter::Instrument;
+use sonde_meter::stamp::{Fate, Schedule, Sender, SenderConfig, StreamSpec};
 use sonde_results::Interval;
 use sonde_results::caveat::Caveat;
 use sonde_results::record::LossSide;
+use sonde_wire::{Stamp, StampSource, Time};
 
 use crate::world::*;
 
@@ -23,6 +25,61 @@ fn a_reply_after_the_timeout_is_lost_and_late() {
     assert_eq!((r.counters.received, r.counters.lost, r.counters.late), (99, 1, 1));
     assert_eq!(sender.counters().late, 1);
     assert_eq!(r.rtt.max / MS, 0, "its delay is undefined (RFC 7680)");
+}
+
+/// Though it is settled in turns only, between which replies come.
+#[test]
+fn a_reply_after_a_short_timeout_is_late_whenever_its_probe_is_settled() {
+    let config = SenderConfig { timeout: 10 * MS, ..config() };
+    let spec = StreamSpec { count: Some(50), ..spec(0) };
+    let mut world = World::new(Sender::new(config, &[spec], hops()).unwrap());
+    let mut slow = |_| Trip { forward: 6 * MS, backward: 6 * MS, copies: 2, ..PLAIN };
+    world.run(START + 6 * SECOND, &mut slow);
+    let (records, sender, _) = world.finish();
+    let c = records[0].counters;
+    assert_eq!((c.sent, c.received, c.lost), (50, 0, 50));
+    assert_eq!((c.late, c.duplicated), (100, 0));
+    assert_eq!((records[0].rtt.count, sender.counters().late), (0, 100));
+    assert_eq!(sender.delays().summary(), None);
+}
+
+#[test]
+fn a_further_reply_is_late_after_the_timeout_and_a_duplicate_before() {
+    let config = SenderConfig { timeout: 10 * MS, ..config() };
+    let (mut sender, _, probe) = first_probe(config);
+    let reply = |seq| reflect(&probe, START + 300, START + 400, Some(seq));
+    answer(&mut sender, reply(0), START + MS);
+    answer(&mut sender, reply(1), START + 10 * MS);
+    answer(&mut sender, reply(2), START + 10 * MS + 1);
+    let c = record(&mut sender, START + SECOND).counters;
+    assert_eq!((c.received, c.duplicated, c.late), (1, 1, 1));
+}
+
+/// The process is stopped while replies come: they wait, with their stamps, and come in bursts.
+#[test]
+fn replies_that_waited_for_a_stopped_process_are_judged_by_their_stamps() {
+    let mut sender = Sender::new(config(), &[spec(0)], hops()).unwrap();
+    let mut buffer = [0u8; 2048];
+    let mut probes = Vec::new();
+    for i in 0..3 {
+        let now = START + i * 100 * MS;
+        let sent = sender.poll_transmit(Time::from_nanos(now), &mut buffer).unwrap();
+        let late = if i == 2 { SECOND } else { 0 };
+        let t4 = now + MS + late;
+        probes.push((t4, reflect(&buffer[..sent.len], now + 300, now + 400, Some(i as u32))));
+    }
+    let mut now = START + 5 * SECOND;
+    for (t4, mut reply) in probes {
+        let stamp = Stamp { at: Time::from_nanos(t4), source: StampSource::Kernel };
+        sender.input(&mut reply, stamp, Time::from_nanos(now));
+        // What is due meanwhile settles what is old enough.
+        while sender.poll_transmit(Time::from_nanos(now), &mut buffer).is_some() {}
+        sender.handle_timeout(Time::from_nanos(now));
+        now += 50 * US;
+    }
+    let r = record(&mut sender, now);
+    assert_eq!((r.counters.received, r.counters.lost, r.counters.late), (2, 1, 1));
+    assert_eq!(r.rtt.max, MS);
 }
 
 #[test]
