@@ -2,6 +2,7 @@
 
 /// Buckets of a kernel histogram: one below 1,024 ns, 26 powers of two of 8 buckets each,
 /// one from 2^36 ns (68.7 s). The middle of a bucket is at most 6.25 % from any value in it.
+/// [`crate::Hist`] has its own buckets: a quantile there is at most 7 % from the true one.
 pub const RTT_BUCKETS: usize = 210;
 
 /// The bucket (0..[`RTT_BUCKETS`]) of a round-trip time, ns.
@@ -17,7 +18,7 @@ pub fn rtt_bucket(rtt_ns: u64) -> usize {
     }
 }
 
-/// The middle of a bucket, ns: what a quantile that falls into it reports.
+/// The middle of a bucket, ns.
 pub fn rtt_bucket_middle(bucket: usize) -> i64 {
     match bucket {
         0 => 512,

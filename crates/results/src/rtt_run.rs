@@ -54,7 +54,7 @@ pub struct RttRun {
     /// Where packets were seen; `point` and `interface` elsewhere are indices of this.
     pub points: Vec<RttPoint>,
     /// Each group over the whole run, the slowest (p99 of clean samples) first. Quantiles
-    /// are at most 6.25 % off; count and minimum are exact.
+    /// are at most 7 % off; count and minimum are exact.
     pub groups: Vec<RttGroup>,
     /// What was seen and what was left out.
     pub coverage: Coverage,
