@@ -97,6 +97,8 @@ impl Backlog {
                     Ok(None) => break,
                     Err(error) => {
                         self.lost.messages += 1;
+                        // How many it held is not known any more.
+                        self.lost.records += 1;
                         self.report = Some(error.to_string());
                     }
                 }

@@ -329,8 +329,8 @@ impl Output for Udp {
     }
 
     fn lost(&self) -> u64 {
-        // A message may hold what is no flow record; but something is missing.
-        self.out.lost.max(u64::from(!self.out.refused.is_empty()))
+        // A message without flow records counts among the messages only.
+        self.out.lost
     }
 }
 

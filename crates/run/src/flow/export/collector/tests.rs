@@ -47,6 +47,16 @@ fn what_finds_no_room_to_wait_is_counted() {
     assert_eq!(udp.lost(), 3 * lost);
 }
 
+/// Only templates and options, as the first message after the start of a collector that comes late.
+#[test]
+fn a_lost_message_without_records_is_no_lost_record() {
+    let (mut udp, _peer) = udp(0);
+    udp.out.lose("messages_lost_unreachable", 0, &ErrorKind::ConnectionRefused.into());
+    assert_eq!((udp.total().counters["messages_lost_unreachable"], udp.lost()), (1, 0));
+    udp.out.lose("messages_lost_unreachable", 7, &ErrorKind::ConnectionRefused.into());
+    assert_eq!((udp.total().counters["messages_lost_unreachable"], udp.lost()), (2, 7));
+}
+
 #[test]
 fn the_end_is_bounded_and_what_is_left_is_reported() {
     let (mut udp, _peer) = udp(1);
