@@ -365,7 +365,8 @@ impl FlowCache {
                 Some(end) => {
                     self.export(slot, end, false, sink);
                     self.begin(slot, pass, packet, frame);
-                    break;
+                    self.count(slot, pass, packet, frame, sink);
+                    return;
                 }
             }
         }

@@ -259,6 +259,7 @@ fn a_syn_on_a_closed_connection_begins_another() {
     meter.timeout(START + 5 * S);
     assert_eq!(meter.records.len(), 1);
     assert_eq!(meter.finish(START + 5 * S)[1].forward.packets, 1);
+    assert_eq!(meter.cache.counters().flows, 2, "each flow is counted once, as its record");
 }
 
 /// What the closed connection before it left behind does not end it early.
