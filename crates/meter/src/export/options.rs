@@ -94,8 +94,12 @@ pub(super) fn information(
     }
     let rates = stats.selectors.iter().filter_map(|selector| selector.algorithm.one_of());
     if let Some(rate) = rates.reduce(|product, rate| product * rate) {
+        // It is an integer: a rate between two would be taken for one of them. In IPFIX the
+        // selectors have the rate exactly; NetFlow v9 has nothing else.
         let interval = rate.round().clamp(1.0, f64::from(u32::MAX)) as u32;
-        send(messages, &Sampling { ipfix, domain, interval }, out);
+        if !ipfix || (rate - f64::from(interval)).abs() <= rate * MOST_OFF {
+            send(messages, &Sampling { ipfix, domain, interval }, out);
+        }
     }
     if !ipfix {
         return;
@@ -187,3 +191,6 @@ const SYSTEM: Element = Element {
     name: "system",
     kind: DataType::Unsigned32,
 };
+
+/// A sampling interval may be off by so much of itself.
+const MOST_OFF: f64 = 0.001;

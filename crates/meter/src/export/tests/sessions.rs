@@ -239,6 +239,29 @@ fn options_carry_what_rfc_7011_asks_for() {
     assert_eq!(options(&messages, 42, 42).last().unwrap(), &2u64.to_be_bytes());
 }
 
+/// Three of seven packets are one of 2.33.
+#[test]
+fn a_rate_that_is_no_integer_is_left_to_the_selectors() {
+    let of = |protocol, (interval, space)| {
+        let mut stats = stats();
+        stats.selectors.truncate(1);
+        stats.selectors[0].algorithm = SelectorAlgorithm::SystematicCount { interval, space };
+        let profile = Profile { protocol, ..Profile::default() };
+        let mut exporter = Exporter::new(Config { profile, ..Config::default() });
+        let mut messages = Vec::new();
+        exporter.options(&stats, NOW, &mut |m| messages.push(m.to_vec()));
+        exporter.flush(NOW, &mut |m| messages.push(m.to_vec()));
+        let u32s = |has| -> Vec<u32> {
+            let found = options(&messages, has, has);
+            found.iter().map(|o| u32::from_be_bytes(o[..].try_into().unwrap())).collect()
+        };
+        [34, 305, 306].map(u32s)
+    };
+    assert_eq!(of(ExportProtocol::Ipfix, (3, 4)), [vec![], vec![3], vec![4]]);
+    assert_eq!(of(ExportProtocol::Ipfix, (3, 6)), [vec![3], vec![3], vec![6]]);
+    assert_eq!(of(ExportProtocol::Netflow9, (3, 4))[0], [2]);
+}
+
 #[test]
 fn netflow_9_has_options_of_its_own_kind() {
     let profile = Profile { protocol: ExportProtocol::Netflow9, ..Profile::default() };
