@@ -42,6 +42,16 @@ static __always_inline struct loss_side *loss_side(struct flow *f, __u32 d)
 			l_->field++;                  \
 	} while (0)
 
+/* Octets in front of what segmentation cuts up, which each packet on the wire has. */
+static __always_inline __u32 header_len(const struct rtt_packet *p)
+{
+	__u32 ip = p->bits & P_IPV4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
+
+	if (p->key.protocol == IPPROTO_TCP)
+		return p->ip_len - p->len;
+	return p->key.protocol == IPPROTO_UDP ? ip + 8 : p->key.protocol == IPPROTO_SCTP ? ip + 12 : ip;
+}
+
 static __always_inline void count_packet(struct flow *f, struct rtt_packet *p)
 {
 	struct side *D = SIDE(f, p->d);
@@ -49,7 +59,7 @@ static __always_inline void count_packet(struct flow *f, struct rtt_packet *p)
 	D->packets += p->segs;
 	if (D->packets < p->segs)
 		D->packets_high++;
-	add48(&D->bytes, &D->bytes_high, p->ip_len);
+	add48(&D->bytes, &D->bytes_high, p->ip_len + (p->segs - 1) * header_len(p));
 }
 
 /* Whether the flow knows this as the ISN of its client. */

@@ -12,7 +12,7 @@ use crate::ipv4::{PROTOCOL_ICMP, PROTOCOL_TCP, PROTOCOL_UDP};
 use crate::ipv6::PROTOCOL_ICMPV6;
 use crate::link::Below;
 use crate::sctp::{Heartbeat, PROTOCOL_SCTP};
-use crate::{Error, dns, icmp, quic, sctp, tcp, udp};
+use crate::{Error, dns, icmp, ipv4, ipv6, quic, sctp, tcp, udp};
 
 pub use crate::link::{LinkType, WlanKind};
 
@@ -270,6 +270,23 @@ impl FlowPacket {
     #[inline]
     pub fn is_matchable(&self) -> bool {
         !self.fragment || matches!(self.detail, Detail::Echo { .. } | Detail::Dns { .. })
+    }
+
+    /// Octets of the headers from IP on, which each packet has where segmentation cuts up what is
+    /// behind them. Of other protocols than TCP IP's options and extension headers are left out.
+    #[inline]
+    pub fn header_len(&self) -> u32 {
+        if let Detail::Tcp(tcp) = self.detail {
+            return self.ip_len.saturating_sub(tcp.payload_len);
+        }
+        let is_v4 = self.source[..10] == [0; 10] && self.source[10..12] == [0xff; 2];
+        let ip = if is_v4 { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN };
+        let transport = match self.protocol {
+            PROTOCOL_UDP => udp::HEADER_LEN,
+            PROTOCOL_SCTP => sctp::HEADER_LEN,
+            _ => 0,
+        };
+        (ip + transport) as u32
     }
 
     /// Takes the ports from a header that begins with them.

@@ -119,7 +119,9 @@ impl Matcher {
             flow.pause(&mut self.shared.pool, &mut self.shared.counters);
         }
         flow.sides[side].packets += u64::from(segments);
-        flow.sides[side].bytes += u64::from(packet.ip_len);
+        // Each packet on the wire had the headers.
+        let headers = u64::from(segments - 1) * u64::from(packet.header_len());
+        flow.sides[side].bytes += u64::from(packet.ip_len) + headers;
         if packet.tos & ECN == CONGESTION_EXPERIENCED {
             flow::count(&mut stats.sides[side].ce_marks);
         }

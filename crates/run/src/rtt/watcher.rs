@@ -265,7 +265,7 @@ fn segments(packet: &FlowPacket, mtu: u32, segment_len: u16) -> u16 {
     }
     let payload = match packet.detail {
         Detail::Tcp(tcp) => tcp.payload_len,
-        _ => packet.ip_len,
+        _ => packet.ip_len.saturating_sub(packet.header_len()),
     };
     if segment_len != 0 {
         return payload.div_ceil(segment_len.into()).clamp(1, u16::MAX.into()) as u16;
@@ -314,7 +314,11 @@ mod tests {
         {
             assert_eq!(tcp(payload), wire, "{payload}");
         }
-        assert_eq!(segments(&packet(3_000, Detail::Other), 1_500, 0), 2);
+        // Each has IPv6's header.
+        assert_eq!(segments(&packet(40 + 2 * 1_460, Detail::Other), 1_500, 0), 2);
+        assert_eq!(segments(&packet(40 + 2 * 1_460 + 1, Detail::Other), 1_500, 0), 3);
+        let udp = FlowPacket { protocol: 17, ..packet(48 + 10 * 1_200, Detail::Other) };
+        assert_eq!(segments(&udp, 1_500, 1_200), 10);
         assert_eq!(segments(&packet(60_000, Detail::Other), 65_536, 0), 1);
         assert_eq!(segments(&packet(u32::MAX, Detail::Other), 0, 0), u16::MAX);
         // What the kernel says counts, also below the MTU.

@@ -358,6 +358,7 @@ fn frames_of_several_segments_take_an_ack_beyond_their_expected_one() {
         .at(30_400, server(ACK, 500, 130, 0));
     assert_eq!(bench.samples(), [seq(10_400)]);
     assert_eq!(bench.flow().forward.packets, 5);
+    assert_eq!(bench.flow().forward.bytes, 2 * 40 + 30 + 3 * 40, "each segment had headers");
     assert_eq!(bench.counter("packets"), 8);
     // The next frame was not armed; the acknowledgement goes on into it.
     let mut bench = Bench::with(|config| config.slot_pages = 0);
