@@ -10,8 +10,8 @@ use crate::sink::{Sink, Unsaved};
 /// The columns, in order. `start_ns` and `end_ns` are since 1970 UTC. `fwd` is towards the
 /// reflector and `bwd` back, empty where loss cannot be split by direction. `not_sent` has the
 /// probes of `skipped` by reason. One-way delays are offset by the clocks' difference, unless
-/// `caveats` names neither clock.
-pub const HEADER: [&str; 40] = [
+/// `caveats` names neither clock. `jitter_ns` is the greater of `jitter_fwd_ns` and `jitter_bwd_ns`.
+pub const HEADER: [&str; 42] = [
     "start_ns",
     "end_ns",
     "stream",
@@ -52,6 +52,8 @@ pub const HEADER: [&str; 40] = [
     "pdv_bwd_p999_ns",
     "jitter_ns",
     "caveats",
+    "jitter_fwd_ns",
+    "jitter_bwd_ns",
 ];
 
 /// Writes rows to a [`Sink`].
@@ -124,8 +126,9 @@ fn fields(info: &StreamInfo, interval: &Interval) -> [String; HEADER.len()] {
         .collect();
     let (rtt, net) = (&interval.rtt, &interval.rtt_net);
     let (fwd, bwd) = (&interval.forward, &interval.backward);
-    let jitter = (fwd.count > 0)
-        .then_some(interval.jitter_forward_ns.max(interval.jitter_backward_ns).round() as i64);
+    let jitter = |ns: f64| text((fwd.count > 0).then_some(ns.round() as i64));
+    let (jitter_forward, jitter_backward) =
+        (interval.jitter_forward_ns, interval.jitter_backward_ns);
     [
         interval.start_ns.to_string(),
         interval.end_ns.to_string(),
@@ -165,8 +168,10 @@ fn fields(info: &StreamInfo, interval: &Interval) -> [String; HEADER.len()] {
         q(&interval.ipdv_backward, 0.99),
         text(pdv(fwd, 0.999)),
         text(pdv(bwd, 0.999)),
-        text(jitter),
+        jitter(jitter_forward.max(jitter_backward)),
         caveats.join(" "),
+        jitter(jitter_forward),
+        jitter(jitter_backward),
     ]
 }
 
@@ -188,6 +193,7 @@ mod tests {
         run.totals[1] = Interval::empty(1);
         run.totals[0].caveats.insert(Caveat::SoftwareStamps);
         run.totals[0].caveats.insert(Caveat::SenderLate);
+        (run.totals[0].jitter_forward_ns, run.totals[0].jitter_backward_ns) = (1_200.4, 700.6);
         let mut rows = CsvRows::begin(Sink::new(Vec::new(), "r"), &run.streams);
         rows.intervals(&run.totals);
         let data = rows.finish().unwrap();
@@ -200,7 +206,10 @@ mod tests {
         assert_eq!(read[0]["lost_fwd"], "1");
         assert_eq!(read[0]["rtt_max_ns"], run.totals[0].rtt.max.to_string());
         assert_eq!(read[0]["caveats"], "software_stamps sender_late");
+        let jitter = ["jitter_fwd_ns", "jitter_bwd_ns", "jitter_ns"].map(|name| &read[0][name]);
+        assert_eq!(jitter, ["1200", "701", "1200"]);
         assert_eq!(read[1]["target"], "a \"quoted\", name");
         assert!(read[1]["rtt_min_ns"].is_empty() && read[1]["lost_fwd"].is_empty());
+        assert!(read[1]["jitter_fwd_ns"].is_empty());
     }
 }
