@@ -73,8 +73,11 @@ pub struct RttConfig {
     /// Load the XDP program too, for [`RttHook::Xdp`]: the kernel takes a second or two to
     /// prove each program.
     pub xdp: bool,
-    /// What is added to `CLOCK_MONOTONIC`, which nobody can set, for the times of records, ns.
+    /// What is added to the kernel's monotonic clock, which nobody can set, for the times of
+    /// records, ns.
     pub time_base_ns: i64,
+    /// What `CLOCK_MONOTONIC` is ahead of that clock, ns: 0 but in a time namespace.
+    pub namespace_offset_ns: i64,
 }
 
 /// Where a program meets the packets of an interface.
@@ -153,6 +156,7 @@ impl Default for RttConfig {
             residence: false,
             xdp: true,
             time_base_ns: 0,
+            namespace_offset_ns: 0,
         }
     }
 }
@@ -272,7 +276,8 @@ impl RttProgram {
             return Reading { base_ns: 0, now_ns: test_now as i64, hidden };
         }
         let base_ns = self.config.time_base_ns;
-        Reading { base_ns, now_ns: monotonic_ns() + base_ns, hidden }
+        let now_ns = monotonic_ns() - self.config.namespace_offset_ns + base_ns;
+        Reading { base_ns, now_ns, hidden }
     }
 }
 

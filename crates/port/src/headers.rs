@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use sonde_bpf::flow::{FlowCounters, RECORD_LEN, Refused, RingRecord};
 use sonde_bpf::{AttachMode, BpfError, FlowInput, FlowInterface, FlowProgram, FlowRing};
-use sonde_sys::clock::{steady_base, steady_now};
+use sonde_sys::clock::{kernel_base, steady_now};
 use sonde_sys::promiscuous::Promiscuous;
 use sonde_sys::syscall;
 use sonde_wire::Time;
@@ -87,7 +87,7 @@ pub fn open(spec: &HeaderSpec) -> Result<Vec<HeaderPort>, PortError> {
         ring: spec.ring,
         inner: spec.keys == Keys::Inner,
         consume: spec.consume,
-        time_base_ns: steady_base(),
+        time_base_ns: kernel_base(),
     };
     let modes: &[AttachMode] = match spec.xdp_mode {
         XdpMode::Auto => &[AttachMode::Native, AttachMode::Generic],
@@ -146,6 +146,12 @@ impl HeaderPort {
         let moved = |f: &Feature| Feature { point: f.point.saturating_add(first), ..*f };
         self.moved.extend(features.iter().map(moved));
         &self.moved
+    }
+
+    /// Takes the program off the interface with this index in [`HeaderSpec::interfaces`], for all
+    /// workers. What the rings hold can still be taken.
+    pub fn detach(&self, interface: usize) {
+        self.program.detach(interface);
     }
 
     /// Sleeps until there are packets or `until` has come by steady time, in steps of a

@@ -124,6 +124,18 @@ pub fn steady_base() -> i64 {
     timescale::base()
 }
 
+/// What [`steady_now`] is ahead of the time that `bpf_ktime_get_ns` gives, ns. That knows no time
+/// namespaces; `CLOCK_MONOTONIC` does.
+pub fn kernel_base() -> i64 {
+    timescale::kernel_base()
+}
+
+/// What `CLOCK_MONOTONIC` is ahead of the time that `bpf_ktime_get_ns` gives, ns: 0 but in a time
+/// namespace.
+pub fn namespace_offset() -> i64 {
+    timescale::namespace_offset()
+}
+
 /// Notices that somebody set the clock, or gave the kernel TAI - UTC, for who has no steady port.
 pub struct SteadyClock(Timescale);
 

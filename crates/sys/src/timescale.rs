@@ -156,6 +156,39 @@ pub(crate) fn base() -> i64 {
     })
 }
 
+/// What steady time is ahead of the kernel's own monotonic clock, ns: `CLOCK_MONOTONIC` of the
+/// first time namespace.
+pub(crate) fn kernel_base() -> i64 {
+    base() + namespace_offset()
+}
+
+/// What `CLOCK_MONOTONIC` here is ahead of the kernel's own, ns: 0 but in a time namespace.
+pub(crate) fn namespace_offset() -> i64 {
+    static OFFSET: OnceLock<i64> = OnceLock::new();
+    *OFFSET.get_or_init(|| {
+        // The offsets are those for children, which have another namespace after an unshare only.
+        let of = |name| std::fs::read_link(format!("/proc/self/ns/{name}")).ok();
+        if of("time") != of("time_for_children") {
+            return 0;
+        }
+        // Without the file the kernel has no time namespaces.
+        let offsets = std::fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
+        monotonic_offset(&offsets).unwrap_or(0)
+    })
+}
+
+/// Of `/proc/self/timens_offsets`: a line a clock, with its name or number, seconds and nanoseconds.
+fn monotonic_offset(offsets: &str) -> Option<i64> {
+    let clock = |line: &&str| {
+        let name = line.split_whitespace().next();
+        matches!(name, Some("monotonic" | "1"))
+    };
+    let mut fields = offsets.lines().find(clock)?.split_whitespace().skip(1);
+    let mut next = || fields.next()?.parse::<i64>().ok();
+    let (seconds, nanoseconds) = (next()?, next()?);
+    seconds.checked_mul(SECOND)?.checked_add(nanoseconds)
+}
+
 /// The scale as last looked at.
 pub(crate) fn known() -> Scale {
     let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -268,6 +301,16 @@ mod tests {
             let r = Reading { monotonic: self.monotonic, realtime: self.realtime, tai: 0 };
             Timescale::with(stamps, &self.known, &r)
         }
+    }
+
+    #[test]
+    fn the_offset_of_a_time_namespace_is_read() {
+        let of = |text| monotonic_offset(text);
+        let both = "monotonic      100000         5\nboottime      300000         0\n";
+        assert_eq!(of(both), Some(100_000 * SECOND + 5));
+        assert_eq!(of("monotonic  -7  250000000\n"), Some(-7 * SECOND + 250_000_000));
+        assert_eq!(of("boottime 3 0\n"), None);
+        assert_eq!(of(""), None);
     }
 
     #[test]

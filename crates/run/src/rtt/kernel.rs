@@ -11,7 +11,7 @@ use sonde_bpf::BpfError;
 use sonde_bpf::rtt::{RttAttached, RttConfig, RttHook, RttProgram};
 use sonde_meter::rtt::Config;
 use sonde_results::rtt::{Coverage, RttFlow, RttGroup};
-use sonde_sys::clock::steady_base;
+use sonde_sys::clock::{kernel_base, namespace_offset};
 use sonde_sys::netlink::Link;
 use sonde_sys::promiscuous::Promiscuous;
 
@@ -207,7 +207,8 @@ fn kernel_config(config: &Config, settings: &Settings, interfaces: usize) -> Rtt
         // From one interface to another: takes two, and egress.
         residence: interfaces > 1 && settings.hook != Some(Hook::Ingress),
         xdp: settings.hook == Some(Hook::Xdp),
-        time_base_ns: steady_base(),
+        time_base_ns: kernel_base(),
+        namespace_offset_ns: namespace_offset(),
     }
 }
 
