@@ -73,7 +73,8 @@ impl Uses {
             Uses::Engine(Engine::AfXdp) => {
                 &[NetBindService, NetRaw, NetAdmin, Bpf, Perfmon, IpcLock]
             }
-            Uses::Program => &[NetAdmin, Bpf, Perfmon],
+            // An interface that returns is made promiscuous again.
+            Uses::Program => &[NetRaw, NetAdmin, Bpf, Perfmon],
             Uses::Namespaces => &[SysAdmin],
             Uses::Trials => &[NetRaw, NetAdmin, Bpf, Perfmon, SysNice],
             Uses::Commands => &[],
