@@ -71,8 +71,8 @@ impl NextHops {
     }
 
     /// The same for somebody whose packets the kernel itself sends on their way: nobody is asked
-    /// for (which would need a privilege), nothing waited for. A neighbour that the kernel knows
-    /// nothing of counts as reachable, with zeros for its address.
+    /// for (which would need a privilege), nothing waited for. A neighbour that the kernel does not
+    /// know yet counts as unreachable until it does.
     pub fn watch(routes: &[Route]) -> io::Result<(Self, Vec<usize>)> {
         Self::find(routes, Duration::ZERO, true)
     }
@@ -194,7 +194,6 @@ impl NextHops {
             // Forgotten, to save space, is not gone: the address last known is good
             // until the kernel has asked in vain.
             Neighbour::Resolving => before,
-            Neighbour::Absent if self.passive => with([0; 6]),
             Neighbour::Absent => {
                 self.solicit(ifindex, address)?;
                 before
