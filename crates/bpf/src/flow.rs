@@ -42,7 +42,7 @@ pub enum FlowInput {
         /// would drop the packets, too, but only after more work. Otherwise each goes on
         /// to the host, untouched.
         consume: bool,
-        /// What is added to `CLOCK_MONOTONIC` for a header's time, ns: nobody can set that
+        /// What is added to the kernel's monotonic clock for a header's time, ns: nobody can set that
         /// clock.
         time_base_ns: i64,
     },
@@ -158,6 +158,14 @@ impl FlowProgram {
             }
             Some(_) => Err(BpfError::Config(format!("the ring of worker {worker} is in use"))),
             None => Err(BpfError::Config(format!("there is no ring for worker {worker}"))),
+        }
+    }
+
+    /// Takes the program off the interface with this index in the list that it was attached to. What
+    /// its rings hold stays there.
+    pub fn detach(&self, interface: usize) {
+        if let Some(link) = self.links.get(interface) {
+            link.detach();
         }
     }
 

@@ -83,12 +83,19 @@ pub(crate) fn check_interface(ifindex: u32) -> Result<(), BpfError> {
 #[derive(Debug)]
 pub(crate) struct XdpLink(OwnedFd);
 
-impl Drop for XdpLink {
-    fn drop(&mut self) {
+impl XdpLink {
+    /// Takes the program off the interface. Again, or where the interface is gone, it does nothing.
+    pub(crate) fn detach(&self) {
         // A process that is being started has a copy of the descriptor for a moment, so that
         // closing ours would not detach at once. Where this is refused, closing has to do.
         // SAFETY: an open descriptor; the call takes no memory.
         unsafe { sys::bpf_link_detach(self.0.as_raw_fd()) };
+    }
+}
+
+impl Drop for XdpLink {
+    fn drop(&mut self) {
+        self.detach();
     }
 }
 

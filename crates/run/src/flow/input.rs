@@ -348,11 +348,15 @@ impl Headers {
     }
 
     fn follow(&mut self, meter: &mut Meter, sink: &mut impl FnMut(FlowRecord)) {
-        for interface in &mut self.returning {
+        for (i, interface) in self.returning.iter_mut().enumerate() {
             let now = interface.group.index.load(Ordering::Relaxed);
             if interface.index != now {
                 (interface.index, interface.is_missed) = (now, now != 0);
+                // Under another name, or in another namespace, it would be metered still, and
+                // take no other program when it returns.
+                self.port.detach(i);
                 if let Some(mut port) = interface.port.take() {
+                    port.detach(0);
                     // What its ring still holds.
                     loop {
                         let burst = port.burst();
