@@ -33,7 +33,7 @@ folder = "{folder}/alerts"
 [alert.receiver.nobody.exec]
 command = ["/bin/true"]
 [reflect.main]
-port = {port}
+port = [{port}]
 [probe.itself]
 stream = {{ interval = "20ms", port = {port} }}
 run = {{ record_interval = "200ms", timeout = "500ms" }}

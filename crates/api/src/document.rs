@@ -192,12 +192,12 @@ impl Schemas {
 fn problems_of(route: &ApiRoute) -> impl Iterator<Item = ProblemKind> {
     use ProblemKind::*;
     let body = route.request.is_some();
-    let in_path = route.path_parameters().next().is_some();
+    let names = route.may_miss || route.path_parameters().next().is_some();
     [
         (true, Malformed),
         (true, Unauthenticated),
         (true, Forbidden),
-        (in_path, NotFound),
+        (names, NotFound),
         (body, RequestTimeout),
         (route.changes, Conflict),
         (route.if_match, Stale),

@@ -705,7 +705,8 @@ pub(crate) fn routes() -> Vec<ApiRoute> {
                 "Points over time of each series, by columns",
             ),
             |backend, asked| Ok(backend.points(&points_query(asked)?)?.into()),
-        ),
+        )
+        .may_miss(),
         ApiRoute::get(
             head("/sonde/v1/bands", "bands", "Quantiles over time of all series together"),
             |backend, asked| Ok(backend.bands(&bands_query(asked)?)?.into()),

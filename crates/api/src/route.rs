@@ -84,6 +84,8 @@ pub struct ApiRoute {
     pub changes: bool,
     /// Whether it needs `If-Match`.
     pub if_match: bool,
+    /// Whether its query names something that may not be there: then it is a 404, as with a path.
+    pub may_miss: bool,
     /// What answers.
     pub handler: RouteHandler,
 }
@@ -254,6 +256,7 @@ impl ApiRoute {
             status: 200,
             changes: false,
             if_match: false,
+            may_miss: false,
             handler: RouteHandler::Stream(answer),
         }
     }
@@ -268,6 +271,12 @@ impl ApiRoute {
     #[must_use]
     pub fn only_asks(self) -> ApiRoute {
         ApiRoute { changes: false, role: AccessRole::Read, ..self }
+    }
+
+    /// Its query names something that may not be there.
+    #[must_use]
+    pub fn may_miss(self) -> ApiRoute {
+        ApiRoute { may_miss: true, ..self }
     }
 
     /// Needs `If-Match`.
@@ -342,6 +351,7 @@ impl ApiRoute {
             status: 200,
             changes: false,
             if_match: false,
+            may_miss: false,
             handler: RouteHandler::Reply(reply),
         }
     }

@@ -43,6 +43,13 @@ pub struct EventsArgs {
     /// Print each as a JSON object in a line of its own
     #[arg(long)]
     pub json: bool,
+    /// Say that you take care of this event, by the number in brackets behind it: its alerts are not
+    /// repeated
+    #[arg(long, value_name = "EVENT", conflicts_with_all = ["last", "open", "grade", "most"])]
+    pub acknowledge: Option<u64>,
+    /// What to say beside it
+    #[arg(long, value_name = "TEXT", requires = "acknowledge")]
+    pub note: Option<String>,
 }
 
 /// How grave an event is.
@@ -106,6 +113,9 @@ pub fn status(args: &StatusArgs) -> Result<Exit, Failure> {
 
 /// Lists what happened, the newest last.
 pub fn events(args: &EventsArgs) -> Result<Exit, Failure> {
+    if let Some(id) = args.acknowledge {
+        return acknowledge(args, id);
+    }
     let mut query = format!("from=now-{}s", args.last.div_euclid(1_000_000_000).max(1));
     if args.open {
         query.push_str("&state=open");
@@ -124,6 +134,18 @@ pub fn events(args: &EventsArgs) -> Result<Exit, Failure> {
     }
     if events.is_empty() && !args.json {
         errln!(INFO, "nothing happened in this time; --last asks for more");
+    }
+    Ok(Exit::Ok)
+}
+
+/// Says that somebody takes care of an event, and prints it.
+fn acknowledge(args: &EventsArgs, id: u64) -> Result<Exit, Failure> {
+    let path = format!("/sonde/v1/events/{id}/acknowledgement");
+    let order = json!({ "note": args.note.as_deref().unwrap_or_default() }).to_string();
+    let event = args.station.client().post(&path, &order).map_err(failed)?;
+    match args.json {
+        true => outln!("{}", event["event"]),
+        false => outln!("{}", event_line(&event["event"])),
     }
     Ok(Exit::Ok)
 }
@@ -281,6 +303,7 @@ const EVENTS_HELP: &str = "\
 Example:
   sudo sonde events --last 7d --grade warning
   sudo sonde events --open --json
+  sudo sonde events --acknowledge 17 --note 'cable ordered'
 Exit codes: 0 answered, 2 usage, 3 no station answers.";
 
 #[cfg(test)]

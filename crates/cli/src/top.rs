@@ -9,7 +9,6 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 use sonde_results::units::{SECOND, parse_positive_duration};
-use sonde_run::running::Stop;
 use sonde_station::client::{ClientError, StationClient, StationStream, StreamNews};
 use sonde_sys::clock::steady_now;
 
@@ -65,7 +64,8 @@ pub fn run(args: &TopArgs) -> Result<Exit, Failure> {
 /// Shows a station until `stop` is asked for.
 pub(crate) fn show(args: &TopArgs, stop: &Stop) -> Result<Exit, Failure> {
     let client = args.station.client().with_patience(PATIENCE);
-    let mut picture = StationPicture::new(look(&client, args).map_err(failed)?);
+    let (mut stream, now) = connect(&client, args).map_err(failed)?;
+    let mut picture = StationPicture::new(now);
     let mut shown = match stdout().is_terminal() {
         true => Shown::Screen(InPlace::default()),
         false => Shown::Lines,
@@ -75,26 +75,26 @@ pub(crate) fn show(args: &TopArgs, stop: &Stop) -> Result<Exit, Failure> {
         stop.is_asked() || console::reader_has_gone() || end.is_some_and(|end| steady_now() >= end)
     };
     shown.all(&picture);
-    // Whoever follows only after the first look misses nothing of it: what has changed in between
-    // is looked at again.
-    while !is_over() {
-        let lost = match client.follow(&TOPICS) {
-            Err(error) => error,
-            Ok(mut stream) => {
-                match follow(&client, &mut stream, args, &mut picture, &mut shown, &is_over) {
-                    Ok(()) => break,
-                    Err(error) => error,
-                }
-            }
-        };
+    while let Err(lost) = follow(&client, &mut stream, args, &mut picture, &mut shown, &is_over) {
         picture.away(&lost.to_string());
         shown.all(&picture);
-        reconnect(&client, args, &mut picture, stop, &is_over);
-        if !picture.is_away() {
-            shown.all(&picture);
+        while !is_over() {
+            if let Ok((again, now)) = connect(&client, args) {
+                stream = again;
+                picture.back(now);
+                shown.all(&picture);
+                break;
+            }
+            stop.wait(AGAIN);
         }
     }
     Ok(Exit::Ok)
+}
+
+/// Follows the station first, and looks at it then: so nothing is missed in between.
+fn connect(client: &StationClient, args: &TopArgs) -> Result<(StationStream, Value), ClientError> {
+    let stream = client.follow(&TOPICS)?;
+    Ok((stream, look(client, args)?))
 }
 
 /// Shows what comes until it is over.
@@ -106,7 +106,7 @@ fn follow(
     shown: &mut Shown,
     is_over: &dyn Fn() -> bool,
 ) -> Result<(), ClientError> {
-    let mut due = steady_now();
+    let mut due = steady_now() + args.interval;
     while !is_over() {
         if steady_now() >= due {
             picture.look(look(client, args)?);
@@ -120,23 +120,6 @@ fn follow(
         }
     }
     Ok(())
-}
-
-/// Tries each second, until there is a station again.
-fn reconnect(
-    client: &StationClient,
-    args: &TopArgs,
-    picture: &mut StationPicture,
-    stop: &Stop,
-    is_over: &dyn Fn() -> bool,
-) {
-    while !is_over() {
-        if let Ok(now) = look(client, args) {
-            picture.back(now);
-            return;
-        }
-        stop.wait(AGAIN);
-    }
 }
 
 /// All that a station says of now.
@@ -166,10 +149,12 @@ enum Shown {
 }
 
 impl Shown {
-    /// The whole, once: where there is no terminal in a line.
+    /// The whole, once: where there is no terminal in a line, and one for each unit that does not
+    /// work.
     fn all(&mut self, picture: &StationPicture) {
         if let Shown::Lines = self {
             outln!("{}", picture.line());
+            picture.troubles().iter().for_each(|line| outln!("{line}"));
         }
         self.picture(picture);
     }

@@ -114,14 +114,16 @@ impl StationClient {
     /// # Errors
     /// Nobody answers, the station refuses it.
     pub fn body(&self, path: &str) -> Result<Vec<u8>, ClientError> {
-        let answer = self.send("GET", path, &[], "")?;
-        if answer.status == 200 {
-            return Ok(answer.body);
-        }
-        let json: Option<Value> = serde_json::from_slice(&answer.body).ok();
-        let detail = json.and_then(|problem| Some(problem["detail"].as_str()?.into()));
-        let why = detail.unwrap_or_else(|| "it gives no reason".to_owned());
-        Err(ClientError::Refused { status: answer.status, why })
+        accepted(self.send("GET", path, &[], "")?)
+    }
+
+    /// Orders something, and reads the JSON that answers.
+    ///
+    /// # Errors
+    /// As of [`StationClient::get`].
+    pub fn post(&self, path: &str, body: &str) -> Result<Value, ClientError> {
+        let body = accepted(self.send("POST", path, &[], body)?)?;
+        serde_json::from_slice(&body).map_err(|error| self.strange(&error.to_string()))
     }
 
     /// The JSON at a path.
@@ -160,6 +162,17 @@ impl StationClient {
     fn strange(&self, why: &str) -> ClientError {
         ClientError::Strange { path: self.socket.clone(), why: why.to_owned() }
     }
+}
+
+/// The body of an answer that is a success.
+fn accepted(answer: StationAnswer) -> Result<Vec<u8>, ClientError> {
+    if (200..300).contains(&answer.status) {
+        return Ok(answer.body);
+    }
+    let json: Option<Value> = serde_json::from_slice(&answer.body).ok();
+    let detail = json.and_then(|problem| Some(problem["detail"].as_str()?.into()));
+    let why = detail.unwrap_or_else(|| "it gives no reason".to_owned());
+    Err(ClientError::Refused { status: answer.status, why })
 }
 
 fn parse(answer: &[u8]) -> Option<StationAnswer> {

@@ -283,6 +283,7 @@ impl Service {
                 }
             }),
             stop: self.live_stop.clone(),
+            open: Default::default(),
         };
         self.live = Some(thread.start()?);
         let backend: Arc<dyn Backend> = Arc::new(StationBackend::new(core.clone()));

@@ -38,10 +38,6 @@ impl StationPicture {
         *self = StationPicture::new(now);
     }
 
-    pub fn is_away(&self) -> bool {
-        self.away.is_some()
-    }
-
     /// Takes an event of the stream; what it says, in lines.
     pub fn take(&mut self, topic: &str, data: &Value) -> Vec<String> {
         match topic {
@@ -50,15 +46,8 @@ impl StationPicture {
                 vec![format!("streams: {}", state_counts(&data["counts"]))]
             }
             "units" => {
-                let unit = &data["unit"];
-                replace(&mut self.now["units"], unit, "name", false);
-                let why = unit["reason"].as_str().map(|why| format!(": {why}"));
-                let why = why.unwrap_or_default();
-                vec![clean(&format!(
-                    "{} is {}{why}",
-                    text_of(&unit["name"]),
-                    text_of(&unit["phase"])
-                ))]
+                replace(&mut self.now["units"], &data["unit"], "name", false);
+                vec![unit_line(&data["unit"])]
             }
             "events" => {
                 replace(&mut self.now["events"], &data["event"], "id", true);
@@ -80,6 +69,12 @@ impl StationPicture {
         }
         let counts = state_counts(&self.now["overview"]["counts"]);
         clean(&format!("{}; streams: {counts}; {}", self.title(), self.health_line()))
+    }
+
+    /// The units that do not work, in a line each.
+    pub fn troubles(&self) -> Vec<String> {
+        let units = array(&self.now["units"]).iter().filter(|_| self.away.is_none());
+        units.filter(|unit| !crate::status::works(unit)).map(unit_line).collect()
     }
 
     /// The picture for a terminal of `width` by `height`: never wider, never higher.
@@ -267,6 +262,11 @@ fn fitted(
     table.lines(width, style, tone)
 }
 
+fn unit_line(unit: &Value) -> String {
+    let why = unit["reason"].as_str().map(|why| format!(": {why}")).unwrap_or_default();
+    clean(&format!("{} is {}{why}", text_of(&unit["name"]), text_of(&unit["phase"])))
+}
+
 fn alert_line(group: &Value) -> String {
     let alerts = array(&group["alerts"]);
     let n = alerts.len() as u64 + group["truncated"].as_u64().unwrap_or(0);
@@ -369,6 +369,7 @@ mod tests {
         }
         let at = |what: &str| lines.iter().position(|line| line.contains(what)).unwrap();
         assert!(at("flow.up") < at("probe.core"), "{text}");
+        assert_eq!(sample(1).troubles(), ["flow.up [2Jlink is waiting: no eth9"]);
         let row = &lines[at("10.0.0.1")];
         assert!(row.contains("50.0%") && row.contains("1.50 ms") && row.contains("down"), "{row}");
         assert!(!text.contains('\u{1b}'), "{text}");
@@ -406,11 +407,11 @@ mod tests {
     fn a_station_that_goes_is_said_until_it_is_back() {
         let mut picture = sample(1);
         picture.away("no station answers on /s: refused");
-        assert!(picture.line().contains("no station answers on /s") && picture.is_away());
+        assert!(picture.line().contains("no station answers on /s"));
         let text = picture.lines(120, 40, Style::default()).join("\n");
         assert!(text.contains("AWAY") && text.contains("of before"), "{text}");
         picture.back(sample(1).now);
-        assert!(!picture.is_away() && picture.line().starts_with("sonde top  ber"));
+        assert!(picture.line().starts_with("sonde top  ber"));
     }
 
     proptest! {

@@ -44,6 +44,18 @@ fn a_station_is_watched_while_it_goes_and_comes_again() {
     let events = String::from_utf8(folder.sonde(&["events"]).stdout).unwrap();
     assert!(events.contains("flow.absent") && events.contains("station ber started"), "{events}");
 
+    let open = folder.sonde(&["events", "--json"]).stdout;
+    let first: Value = serde_json::from_slice(open.split(|b| *b == b'\n').next().unwrap()).unwrap();
+    let id = first["id"].as_str().unwrap();
+    let taken = folder.sonde(&["events", "--acknowledge", id, "--note", "cable ordered"]);
+    assert!(taken.status.success(), "{taken:?}");
+    let events = String::from_utf8(folder.sonde(&["events"]).stdout).unwrap();
+    assert!(
+        events.contains(", acknowledged by ") && events.contains(": cable ordered"),
+        "{events}"
+    );
+    assert_eq!(folder.sonde(&["events", "--acknowledge", "98765"]).status.code(), Some(3));
+
     let out = folder.0.join("november");
     let report = folder.sonde(&["report", "sla", "--month", "2026-11", "--out", path(&out)]);
     assert!(report.status.success(), "{report:?}");

@@ -17,6 +17,8 @@ use super::events::{ACKNOWLEDGED, entry_of};
 pub(crate) struct News {
     /// Ends and acknowledgements of events of the last [`LOOK_BACK_NS`]; `None`: nobody looked yet.
     events: Option<BTreeMap<EventId, (Option<i64>, bool)>>,
+    /// What the store said of its events at that look.
+    changes: Option<u64>,
     groups: BTreeMap<String, AlertGroup>,
 }
 
@@ -29,6 +31,11 @@ impl News {
 
     /// Events may be told long after they began: losses are located once their side is known.
     fn look_at_events(&mut self, backend: &StationBackend, now: UtcInstant) {
+        // The store may have years of events: it is asked where there is something new.
+        let changes = backend.core.reader.event_changes();
+        if self.events.is_some() && changes.is_some() && changes == self.changes {
+            return;
+        }
         let range = TimeRange { from_ns: now.ns() - LOOK_BACK_NS, to_ns: i64::MAX };
         let ask = Query::Events(EventList { range, ..EventList::default() });
         // A store that cannot be read now is asked again in a second.
@@ -38,6 +45,7 @@ impl News {
         let form =
             |row: &EventRow| (row.event.end_ns, row.event.evidence.get(ACKNOWLEDGED).is_some());
         let known = rows.iter().map(|row| (row.id, form(row))).collect();
+        self.changes = changes;
         if let Some(before) = self.events.replace(known) {
             let is_new = |row: &&EventRow| before.get(&row.id) != Some(&form(row));
             let new: Vec<&EventRow> = rows.iter().filter(is_new).collect();

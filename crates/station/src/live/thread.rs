@@ -33,6 +33,8 @@ pub(crate) struct LiveThread {
     /// What else is done each second.
     pub each_second: Box<dyn FnMut(UtcInstant) + Send>,
     pub stop: Stop,
+    /// Events that last, and what the store said of its events then.
+    pub open: (Option<u64>, Vec<EventRow>),
 }
 
 impl LiveThread {
@@ -75,17 +77,25 @@ impl LiveThread {
         }
     }
 
-    fn publish(&self, now: UtcInstant, counts: &mut Option<StateCounts>) {
+    fn publish(&mut self, now: UtcInstant, counts: &mut Option<StateCounts>) {
         let lacks = self.lock().lacks_numbers();
         let numbers = lacks.then(|| self.reader.series().unwrap_or_default());
-        let open = self.open_events(now);
+        // The store may have years of events: it is asked where there is something new.
+        let changes = self.reader.event_changes();
+        if changes.is_none() || changes != self.open.0 {
+            // One that cannot be read now is asked again in a second.
+            self.open = match self.open_events(now) {
+                Some(rows) => (changes, rows),
+                None => (None, Vec::new()),
+            };
+        }
         let followed: BTreeSet<u32> =
             self.ring.followed(now).iter().filter_map(|id| id.parse().ok()).collect();
         let (mut units, mut readings) = (Vec::new(), Vec::new());
         let counts_now = {
             let mut state = self.lock();
             numbers.into_iter().for_each(|all| state.number(all));
-            state.judge(&open);
+            state.judge(&self.open.1);
             for id in state.phases(&self.states.get(), now.ns()) {
                 units.extend(state.unit_entry(&id));
             }
@@ -106,14 +116,14 @@ impl LiveThread {
         }
     }
 
-    fn open_events(&self, now: UtcInstant) -> Vec<EventRow> {
+    fn open_events(&self, now: UtcInstant) -> Option<Vec<EventRow>> {
         let range = TimeRange { from_ns: now.ns(), to_ns: now.ns().saturating_add(1) };
         let filter = EventFilter { open: true, ..EventFilter::default() };
         let list = EventList { range, filter, ..EventList::default() };
         let answer = self.reader.query(&Query::Events(list), &Limit::default());
         match answer.map(|response| response.answer) {
-            Ok(Answer::Events(rows)) => rows,
-            _ => Vec::new(),
+            Ok(Answer::Events(rows)) => Some(rows),
+            _ => None,
         }
     }
 

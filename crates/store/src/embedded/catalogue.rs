@@ -17,6 +17,8 @@ use crate::table::Table;
 pub(super) struct Catalogue {
     path: PathBuf,
     connection: Connection,
+    /// How often events were added or changed by this connection.
+    event_changes: u64,
 }
 
 /// The number of a segment in one store.
@@ -107,7 +109,7 @@ impl Catalogue {
             path: path.to_owned(),
             source,
         })?;
-        Ok(Catalogue { path: path.to_owned(), connection })
+        Ok(Catalogue { path: path.to_owned(), connection, event_changes: 0 })
     }
 
     fn set_up(&self) -> rusqlite::Result<()> {
@@ -186,8 +188,14 @@ impl Catalogue {
         Ok(content)
     }
 
+    /// How often events were added or changed by this connection.
+    pub(super) fn event_changes(&self) -> u64 {
+        self.event_changes
+    }
+
     /// The only commit point of the store.
     pub(super) fn commit(&mut self, change: &Change) -> Result<(), StoreError> {
+        self.event_changes += u64::from(!change.events.is_empty());
         self.transaction("commit segments", |t| {
             for id in &change.remove {
                 t.execute("DELETE FROM segment WHERE id = ?", [id.0 as i64])?;
@@ -242,6 +250,7 @@ impl Catalogue {
 
     /// Keeps an event.
     pub(super) fn add_event(&mut self, event: &StoredEvent) -> Result<EventId, StoreError> {
+        self.event_changes += 1;
         self.transaction("keep an event", |t| {
             insert_event(t, event)?;
             Ok(EventId(t.last_insert_rowid() as u64))
@@ -250,6 +259,7 @@ impl Catalogue {
 
     /// Says when an event ended. `false`: there is none of that number.
     pub(super) fn end_event(&mut self, id: EventId, end_ns: i64) -> Result<bool, StoreError> {
+        self.event_changes += 1;
         self.transaction("end an event", |t| {
             let sql = "UPDATE event SET end_ns = ? WHERE id = ?";
             Ok(t.execute(sql, params![end_ns, id.0 as i64])? > 0)
@@ -274,6 +284,7 @@ impl Catalogue {
                 None => fields.remove(field),
             };
         }
+        self.event_changes += 1;
         self.transaction("note on an event", |t| {
             let sql = "UPDATE event SET evidence = ? WHERE id = ?";
             t.execute(sql, params![event.evidence.to_string(), id.0 as i64])
@@ -529,6 +540,10 @@ mod tests {
         assert_eq!(noted, serde_json::json!({"n": 600, "lost": 3, "acknowledged": by}));
         assert_eq!(catalogue.event(id).unwrap().unwrap().evidence, noted);
         assert_eq!(note(&mut catalogue, None), event.evidence, "the rest is as it was");
+        let changes = catalogue.event_changes();
         assert_eq!(catalogue.note_event(EventId(99), "a", None).unwrap(), None);
+        assert_eq!(catalogue.event_changes(), changes);
+        catalogue.end_event(id, 160).unwrap();
+        assert_ne!(catalogue.event_changes(), changes);
     }
 }

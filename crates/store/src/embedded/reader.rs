@@ -57,6 +57,15 @@ impl EmbeddedReader {
         Ok(self.snapshot(&HashSet::new())?.series.iter().cloned().collect())
     }
 
+    /// A number that is another one when events were added or changed since, in the process that
+    /// writes; elsewhere `None`: it is not known.
+    pub fn event_changes(&self) -> Option<u64> {
+        match &*self.0 {
+            Backing::Writer(shared) => Some(lock(&shared.catalogue).event_changes()),
+            Backing::Folder { .. } => None,
+        }
+    }
+
     fn catalogue(&self) -> &Mutex<Catalogue> {
         match &*self.0 {
             Backing::Writer(shared) => &shared.catalogue,
