@@ -257,13 +257,13 @@ impl Service {
         states: Latest<BTreeMap<UnitId, UnitState>>,
     ) -> Result<(), RunError> {
         let core = &self.core;
-        let own = core.clone();
+        let (to_push, to_scrape, ready) = (core.clone(), core.clone(), core.clone());
         let exporting = ExportThread {
             exports: core.exports.clone(),
             reports: exported,
-            states: states.clone(),
             station: core.name.clone(),
-            own: Arc::new(move || own.own_metrics()),
+            counted: Arc::new(move || to_push.metrics()),
+            since_ns: core.started.ns(),
             stop: self.export_stop.clone(),
         };
         self.exporting = Some(exporting.start()?);
@@ -287,12 +287,8 @@ impl Service {
         };
         self.live = Some(thread.start()?);
         let backend: Arc<dyn Backend> = Arc::new(StationBackend::new(core.clone()));
-        let (counts, ready) = (core.clone(), core.clone());
         let hooks = ApiHooks {
-            metrics: Some(Arc::new(move || {
-                let own = counts.own_metrics();
-                MetricsSnapshot { own, ..counts.live_state().metrics(utc_now()) }
-            })),
+            metrics: Some(Arc::new(move || to_scrape.metrics())),
             ready: Some(Arc::new(move || ready.is_ready())),
         };
         self.served = Some(bound.serve(&backend, &hooks)?);
@@ -317,10 +313,11 @@ impl Service {
     pub fn join(mut self) -> StationEnded {
         let station = self.core.station.write().unwrap_or_else(PoisonError::into_inner).take();
         let ended = station.map(Station::join).unwrap_or_default();
-        self.export_stop.ask();
-        self.exporting.take().map(join_logged);
         self.live_stop.ask();
         self.live.take().map(join_logged);
+        // What counts is pushed once more when all is counted.
+        self.export_stop.ask();
+        self.exporting.take().map(join_logged);
         self.core.ring.close();
         self.core.on_demand.end();
         self.core.deadlines.end_all();
@@ -344,8 +341,14 @@ impl ServiceCore {
         self.station.read().unwrap_or_else(PoisonError::into_inner).as_ref().map(ask)
     }
 
+    /// What was counted, and how the station itself does.
+    fn metrics(&self) -> MetricsSnapshot {
+        let own = self.own_metrics();
+        MetricsSnapshot { own, ..self.live_state().metrics(utc_now()) }
+    }
+
     /// How the station itself does, as metrics.
-    pub fn own_metrics(&self) -> OwnMetrics {
+    fn own_metrics(&self) -> OwnMetrics {
         let store = self.station(Station::store).unwrap_or_default();
         let units = {
             let live = self.live_state();

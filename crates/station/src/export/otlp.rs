@@ -14,7 +14,7 @@ use sonde_results::Hist;
 use sonde_results::choice;
 
 use super::backlog::Payload;
-use super::protobuf::Message;
+use super::protobuf::{self, FieldValue, Message};
 
 /// Media type of a request.
 pub const CONTENT_TYPE: &str = "application/x-protobuf";
@@ -55,6 +55,26 @@ pub fn payloads(
         });
     }
     requests.done
+}
+
+/// How many points a receiver that took a request rejected of it, and why: `partial_success` of an
+/// `ExportMetricsServiceResponse`. `None`: none, and it says nothing.
+pub fn rejected(response: &[u8]) -> Option<(u64, String)> {
+    let (mut points, mut why) = (0, String::new());
+    for (field, value) in protobuf::fields(response) {
+        let FieldValue::Octets(partial) = value else { continue };
+        if field != 1 {
+            continue;
+        }
+        for (field, value) in protobuf::fields(partial) {
+            match (field, value) {
+                (1, FieldValue::Number(n)) => points = n,
+                (2, FieldValue::Octets(text)) => why = String::from_utf8_lossy(text).into_owned(),
+                _ => {}
+            }
+        }
+    }
+    (points > 0 || !why.is_empty()).then_some((points, why))
 }
 
 struct MetricRequests<'a> {
@@ -368,6 +388,17 @@ mod tests {
         assert_eq!(index_of(1.000_001), 0);
         assert_eq!(index_of(2.0), 15);
         assert_eq!(index_of(0.5), -17);
+    }
+
+    #[test]
+    fn what_a_receiver_rejects_of_a_request_is_read() {
+        assert_eq!(rejected(&[]), None);
+        assert_eq!(rejected(&[0x0a, 0x00]), None);
+        // {partial_success: {rejected_data_points: 300, error_message: "old"}}
+        let answer = [0x0a, 0x08, 0x08, 0xac, 0x02, 0x12, 0x03, b'o', b'l', b'd'];
+        assert_eq!(rejected(&answer), Some((300, "old".to_owned())));
+        let warning = [0x0a, 0x05, 0x12, 0x03, b'o', b'l', b'd'];
+        assert_eq!(rejected(&warning), Some((0, "old".to_owned())));
     }
 
     proptest! {

@@ -76,10 +76,62 @@ impl Message {
     }
 }
 
+/// The value of a field that is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FieldValue<'a> {
+    /// A varint, or the bits of 64 or 32 fixed ones.
+    Number(u64),
+    /// A text, octets or a message.
+    Octets(&'a [u8]),
+}
+
+/// The fields of a message, in their order, up to the first that cannot be read.
+pub fn fields(mut message: &[u8]) -> Vec<(u32, FieldValue<'_>)> {
+    let mut all = Vec::new();
+    while let Some((field, value, rest)) = one_field(message) {
+        all.push((field, value));
+        message = rest;
+    }
+    all
+}
+
+fn one_field(message: &[u8]) -> Option<(u32, FieldValue<'_>, &[u8])> {
+    let (key, rest) = varint(message)?;
+    let field = u32::try_from(key >> 3).ok()?;
+    let fixed = |octets: usize| {
+        let (value, rest) = rest.split_at_checked(octets)?;
+        let number = value.iter().rev().fold(0, |sum, octet| sum << 8 | u64::from(*octet));
+        Some((field, FieldValue::Number(number), rest))
+    };
+    match u32::try_from(key & 7).ok()? {
+        VARINT => varint(rest).map(|(value, rest)| (field, FieldValue::Number(value), rest)),
+        FIXED64 => fixed(8),
+        FIXED32 => fixed(4),
+        LENGTH => {
+            let (length, rest) = varint(rest)?;
+            let (value, rest) = rest.split_at_checked(usize::try_from(length).ok()?)?;
+            Some((field, FieldValue::Octets(value), rest))
+        }
+        _ => None,
+    }
+}
+
+fn varint(octets: &[u8]) -> Option<(u64, &[u8])> {
+    let mut value = 0;
+    for (at, octet) in octets.iter().enumerate().take(10) {
+        value |= u64::from(octet & 0x7f) << (7 * at);
+        if octet & 0x80 == 0 {
+            return Some((value, &octets[at + 1..]));
+        }
+    }
+    None
+}
+
 /// Wire types.
 const VARINT: u32 = 0;
 const FIXED64: u32 = 1;
 const LENGTH: u32 = 2;
+const FIXED32: u32 = 5;
 
 #[cfg(test)]
 mod tests {
@@ -101,6 +153,32 @@ mod tests {
         assert_eq!(inner, [0x1a, 0x03, 0x08, 0x96, 0x01]);
         let packed = written(|m| m.packed_varints(6, [3, 270, 86_942]));
         assert_eq!(packed, [0x32, 0x06, 0x03, 0x8e, 0x02, 0x9e, 0xa7, 0x05]);
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let message = written(|m| {
+            m.varint(1, u64::MAX);
+            m.double(17, 1.0);
+            m.message(2, |m| m.text(3, "abc"));
+        });
+        let read = fields(&message);
+        assert_eq!(read[0], (1, FieldValue::Number(u64::MAX)));
+        assert_eq!(read[1], (17, FieldValue::Number(1.0_f64.to_bits())));
+        let (2, FieldValue::Octets(inner)) = read[2] else { panic!("{read:?}") };
+        assert_eq!(fields(inner), [(3, FieldValue::Octets(b"abc"))]);
+        assert_eq!(fields(&[0x0d, 1, 0, 0, 0]), [(1, FieldValue::Number(1))]);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_octets_are_too_strange_to_be_read(octets: Vec<u8>) {
+            for (_, value) in fields(&octets) {
+                if let FieldValue::Octets(inner) = value {
+                    proptest::prop_assert!(inner.len() < octets.len());
+                }
+            }
+        }
     }
 
     #[test]

@@ -9,11 +9,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use sonde_api::instant::UtcInstant;
-use sonde_api::openmetrics::{MetricsSnapshot, OwnMetrics};
+use sonde_api::openmetrics::MetricsSnapshot;
 use sonde_run::error::{RunError, SettingsError};
 use sonde_run::probe::Event;
-use sonde_run::running::{Latest, Next, RecordReceiver, Stop};
+use sonde_run::running::{Next, RecordReceiver, Stop};
 use sonde_sys::clock::{steady_now, steady_scale, unix_now_ns};
 use sonde_wire::time::Time;
 
@@ -26,12 +25,10 @@ use super::status::ExporterStatus;
 use crate::alert::delivery::http::{HttpClient, SentPost};
 use crate::alert::secret::Redactor;
 use crate::alert::sink::address::ServerAddress;
-use crate::alert::sink::{Delivery, SinkReply, by_usual_rules};
+use crate::alert::sink::{Delivery, by_usual_rules};
 use crate::backoff::Backoff;
 use crate::hub::{Report, Said};
 use crate::live::LiveState;
-use crate::plan::UnitId;
-use crate::supervise::UnitState;
 
 /// Settings of all exporters, by name.
 pub type ExportTable = BTreeMap<String, ExportSettings>;
@@ -51,10 +48,11 @@ pub(crate) struct PreparedExports {
 pub(crate) struct ExportThread {
     pub exports: Exports,
     pub reports: RecordReceiver<Arc<Report>>,
-    pub states: Latest<BTreeMap<UnitId, UnitState>>,
     pub station: String,
-    /// What the station says of itself. Called while no exporter is locked.
-    pub own: Arc<dyn Fn() -> OwnMetrics + Send + Sync>,
+    /// What the station has counted, as `/metrics` has it. Called while no exporter is locked.
+    pub counted: Arc<dyn Fn() -> MetricsSnapshot + Send + Sync>,
+    /// Since when, ns since 1970 UTC.
+    pub since_ns: i64,
     pub stop: Stop,
 }
 
@@ -126,11 +124,10 @@ impl ExportThread {
 
     fn run(self) {
         let mut state = LiveState::new(&self.station);
-        let start_ns = unix_now_ns();
         loop {
             let ends = self.stop.is_asked();
             self.collect(&mut state, ends);
-            self.render(&mut state, start_ns, ends);
+            self.render(ends);
             if ends {
                 break;
             }
@@ -160,26 +157,22 @@ impl ExportThread {
     }
 
     /// Gives each exporter what is due.
-    fn render(&self, state: &mut LiveState, start_ns: i64, ends: bool) {
+    fn render(&self, ends: bool) {
         let (now, now_ns) = (steady_now(), unix_now_ns());
         let counted = self.exports.lock().values().any(|exporter| {
             let is_due = ends || exporter.due.is_some_and(|due| now >= due);
             is_due && !matches!(exporter.format, ExportFormat::Influx(_))
         });
-        let snapshot = counted.then(|| {
-            // Units that are gone have no state any more.
-            state.phases(&self.states.get(), now_ns);
-            let snapshot = state.metrics(UtcInstant::from_ns(now_ns));
-            // It asks how exporters do, so it is not asked while they are locked.
-            MetricsSnapshot { own: (self.own)(), ..snapshot }
-        });
+        // It asks how exporters do, so it is not asked while they are locked.
+        let snapshot = counted.then(|| (self.counted)());
         for exporter in self.exports.lock().values_mut() {
             let due = exporter.due.get_or_insert(now + exporter.settings.every);
             let is_due = now >= *due || ends;
             let payloads = match (&mut exporter.format, &snapshot) {
                 (ExportFormat::Influx(lines), _) => lines.take(is_due),
                 (ExportFormat::Otlp(histograms), Some(snapshot)) if is_due => {
-                    otlp::payloads(snapshot, *histograms, OtlpTimes { start_ns, now_ns })
+                    let times = OtlpTimes { start_ns: self.since_ns, now_ns };
+                    otlp::payloads(snapshot, *histograms, times)
                 }
                 (ExportFormat::RemoteWrite, Some(snapshot)) if is_due => {
                     remote_write::payloads(snapshot, now_ns)
@@ -195,16 +188,15 @@ impl ExportThread {
     }
 }
 
-/// Counts a report, and writes the lines of it.
+/// Writes the lines of a report. Counters are those of the live view.
 fn take(report: &Arc<Report>, state: &mut LiveState, all: &mut BTreeMap<String, Exporter>) {
     let offset = steady_scale().utc_offset;
     let is_measured = matches!(
         report.said,
         Said::ProbeEvent(Event::Record(_)) | Said::RttEvents(_) | Said::Flows(_)
     );
-    let counts = all.values().any(|exporter| !matches!(exporter.format, ExportFormat::Influx(_)));
     // Streams are always followed: an exporter that comes with a reload needs their names.
-    if !is_measured || counts {
+    if !is_measured {
         state.take(report, (offset, unix_now_ns()));
     }
     let Said::ProbeEvent(Event::Record(interval)) = &report.said else { return };
@@ -347,9 +339,14 @@ impl Sending {
     fn run(mut self) {
         while let Some((number, payload)) = self.next() {
             match self.way.send(&payload.body) {
-                Delivery::Done => self.sent(number, payload.points),
-                Delivery::GiveUp(why) => self.refused(number, payload.points, &why),
-                Delivery::Retry { after, why } => {
+                Sent::Taken(None) | Sent::Not(Delivery::Done) => self.sent(number, payload.points),
+                Sent::Taken(Some((rejected, why))) => {
+                    let rejected = rejected.min(payload.points);
+                    self.sent(number, payload.points - rejected);
+                    self.refused(number, rejected, &why);
+                }
+                Sent::Not(Delivery::GiveUp(why)) => self.refused(number, payload.points, &why),
+                Sent::Not(Delivery::Retry { after, why }) => {
                     if self.failed(after, &why) {
                         return;
                     }
@@ -416,6 +413,14 @@ impl Sending {
     }
 }
 
+/// What became of a payload.
+enum Sent {
+    /// The receiver has it, but for so many points of it and the reason.
+    Taken(Option<(u64, String)>),
+    /// It has none of it.
+    Not(Delivery),
+}
+
 /// How payloads go, ready to use.
 enum OpenedWay {
     Http {
@@ -423,6 +428,7 @@ enum OpenedWay {
         url: String,
         content_type: &'static str,
         headers: Vec<(&'static str, String)>,
+        of_otlp: bool,
     },
     Udp {
         to: ServerAddress,
@@ -445,21 +451,28 @@ impl OpenedWay {
             own.iter().map(|&(name, value)| (name, value.to_owned())).collect();
         headers.extend(authorization.map(|text| ("Authorization", text.expose().to_owned())));
         let client = HttpClient::new(ca.as_deref())?;
-        Ok(OpenedWay::Http { client, url, content_type, headers })
+        let of_otlp = kind == ExportKind::Otlp;
+        Ok(OpenedWay::Http { client, url, content_type, headers, of_otlp })
     }
 
-    fn send(&mut self, body: &[u8]) -> Delivery {
-        let retry = |why: String| Delivery::Retry { after: None, why };
+    fn send(&mut self, body: &[u8]) -> Sent {
+        let retry = |why: String| Sent::Not(Delivery::Retry { after: None, why });
         match self {
-            OpenedWay::Http { client, url, content_type, headers } => {
+            OpenedWay::Http { client, url, content_type, headers, of_otlp } => {
                 let post = SentPost { url, content_type, headers, body };
                 match client.send(&post) {
-                    Ok(reply) => by_usual_rules(&reply),
+                    Ok(answer) => {
+                        let rejected = of_otlp.then(|| otlp::rejected(&answer.begin)).flatten();
+                        match by_usual_rules(&answer.into()) {
+                            Delivery::Done => Sent::Taken(rejected),
+                            other => Sent::Not(other),
+                        }
+                    }
                     Err(why) => retry(why),
                 }
             }
             OpenedWay::Udp { to, socket } => match send_datagrams(to, socket, body) {
-                Ok(()) => by_usual_rules(&SinkReply::Sent),
+                Ok(()) => Sent::Taken(None),
                 Err(error) => {
                     // The name is looked up again.
                     *socket = None;

@@ -48,7 +48,7 @@ impl LiveThread {
     fn run(mut self) {
         let (mut next_ns, mut counts) = (0, None);
         while !self.stop.is_asked() {
-            self.collect();
+            self.collect(PATIENCE);
             let now_ns = unix_now_ns();
             // The clock may have been set back.
             if now_ns >= next_ns || now_ns < next_ns - EVERY_NS {
@@ -58,23 +58,26 @@ impl LiveThread {
                 (self.each_second)(UtcInstant::from_ns(now_ns));
             }
         }
+        // Units have ended: what they gave is still counted.
+        while self.collect(Duration::ZERO) {}
     }
 
-    /// Takes what has come, or waits for it for a moment.
-    fn collect(&self) {
-        let mut next = self.reports.next(PATIENCE);
+    /// Takes what has come, or waits for it for a moment. Whether there may be more.
+    fn collect(&self, patience: Duration) -> bool {
+        let mut next = self.reports.next(patience);
         let mut state = self.lock();
         for _ in 0..TAKEN {
-            let Next::Record(report) = next else { return };
+            let Next::Record(report) = next else { return false };
             state.take(&report, (steady_scale().utc_offset, unix_now_ns()));
             next = match self.reports.next_now() {
                 Some(report) => Next::Record(report),
-                None => return,
+                None => return false,
             };
         }
         if let Next::Record(report) = next {
             state.take(&report, (steady_scale().utc_offset, unix_now_ns()));
         }
+        true
     }
 
     fn publish(&mut self, now: UtcInstant, counts: &mut Option<StateCounts>) {

@@ -7,6 +7,8 @@
 #[allow(dead_code)]
 #[path = "../receivers/bed.rs"]
 mod bed;
+mod grafana;
+mod hanging;
 mod influx;
 mod network;
 mod on_demand;

@@ -30,6 +30,22 @@ pub(crate) struct SentPost<'a> {
     pub body: &'a [u8],
 }
 
+/// What came back.
+pub(crate) struct HttpAnswer {
+    status: u16,
+    retry_after: Option<Duration>,
+    /// The begin of its body.
+    pub begin: Vec<u8>,
+}
+
+impl From<HttpAnswer> for SinkReply {
+    fn from(answer: HttpAnswer) -> SinkReply {
+        let HttpAnswer { status, retry_after, begin } = answer;
+        let text = String::from_utf8_lossy(&begin).trim().to_owned();
+        SinkReply::Http { status, retry_after, text }
+    }
+}
+
 impl HttpClient {
     /// One that trusts the authorities in `ca`, or those of this host.
     pub fn new(ca: Option<&Path>) -> Result<HttpClient, SettingsError> {
@@ -61,7 +77,8 @@ impl HttpClient {
     pub fn post_all(&self, posts: &[HttpPost]) -> Result<SinkReply, String> {
         let mut last = SinkReply::Sent;
         for HttpPost { url, headers, body } in posts {
-            last = self.send(&SentPost { url, content_type: "application/json", headers, body })?;
+            let post = SentPost { url, content_type: "application/json", headers, body };
+            last = self.send(&post)?.into();
             if !matches!(last, SinkReply::Http { status: 200..300, .. }) {
                 break;
             }
@@ -70,7 +87,7 @@ impl HttpClient {
     }
 
     /// Sends one.
-    pub fn send(&self, post: &SentPost<'_>) -> Result<SinkReply, String> {
+    pub fn send(&self, post: &SentPost<'_>) -> Result<HttpAnswer, String> {
         let mut request = self.agent.post(post.url).content_type(post.content_type);
         for (name, value) in post.headers {
             request = request.header(*name, value);
@@ -79,14 +96,10 @@ impl HttpClient {
         let status = answer.status().as_u16();
         let retry_after = answer.headers().get("retry-after").and_then(|v| v.to_str().ok());
         let retry_after = retry_after.and_then(|text| text.trim().parse().ok());
-        let mut text = Vec::new();
+        let mut begin = Vec::new();
         // What cannot be read of the text changes nothing.
-        let _ = answer.body_mut().as_reader().take(TEXT_MOST).read_to_end(&mut text);
-        Ok(SinkReply::Http {
-            status,
-            retry_after: retry_after.map(Duration::from_secs),
-            text: String::from_utf8_lossy(&text).trim().to_owned(),
-        })
+        let _ = answer.body_mut().as_reader().take(TEXT_MOST).read_to_end(&mut begin);
+        Ok(HttpAnswer { status, retry_after: retry_after.map(Duration::from_secs), begin })
     }
 }
 
