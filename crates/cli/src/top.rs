@@ -9,6 +9,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 use sonde_results::units::{SECOND, parse_positive_duration};
+use sonde_run::running::Stop;
 use sonde_station::client::{ClientError, StationClient, StationStream, StreamNews};
 use sonde_sys::clock::steady_now;
 

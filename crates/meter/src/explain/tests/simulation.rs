@@ -406,8 +406,10 @@ fn figures() {
         let mut strong = 0;
         for _ in 0..NO_FAULT / 4 {
             let mut question = question(&network, None, CLEAN, &mut rng);
-            for series in question.series.iter_mut().filter(|_| rng.f64() < share) {
-                series.now.bad += draw(300 - series.now.bad, 0.1, 1, &mut rng);
+            for series in &mut question.series {
+                if rng.f64() < share {
+                    series.now.bad += draw(300 - series.now.bad, 0.1, 1, &mut rng);
+                }
             }
             strong += usize::from(explain(&question).grade == ExplainGrade::Strong);
         }
