@@ -8,7 +8,7 @@ use sonde_cli::args::{Cli, Command};
 use sonde_cli::exit::{Exit, Failure};
 use sonde_cli::{
     agent, bench, compare, console, demo, doctor, explain, export, flow, lab, log, manual, options,
-    otg, probe, query, reflect, report, rtt, schema, sonde_errln, station, status, token, top,
+    otg, probe, query, reflect, report, rtt, schema, signals, sonde_errln, station, status, token, top,
     traffic,
 };
 
@@ -20,6 +20,7 @@ fn main() -> ExitCode {
     let asked = Cli::parse();
     options::of(Cli::command);
     log::show(asked.log);
+    signals::outlive_file_limit();
     match dispatch(asked.command) {
         Ok(exit) => match console::failure() {
             Some(error) => {

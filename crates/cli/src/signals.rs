@@ -4,7 +4,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use sonde_run::confined::give_up;
 use sonde_run::running::{Context, Invocation, Stop};
@@ -21,6 +21,14 @@ pub fn stop() -> Result<Stop> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let hang_up = (!is_ignored(&status, SIGHUP)).then_some(SIGHUP);
     catch([SIGINT, SIGTERM].into_iter().chain(hang_up), |_| false)
+}
+
+/// From now on a file that reaches the limit of its size (`ulimit -f`, `LimitFSIZE=`) fails as one on
+/// a full disk does. Without this the kernel ends the process. What is started from here dies of it
+/// as usual.
+pub fn outlive_file_limit() {
+    // Where it cannot be caught, all is as it was.
+    let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
 }
 
 /// The same for a daemon: a hang-up asks it to read its configuration again, by `reload`.

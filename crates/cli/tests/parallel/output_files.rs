@@ -116,6 +116,28 @@ fn a_file_that_another_process_writes_is_left_to_it() {
     assert!(hidden.is_empty(), "{hidden:?}");
 }
 
+/// The kernel's signal for it ended the process, without a word.
+#[test]
+fn a_file_that_reaches_the_limit_of_its_size_is_reported_as_a_full_disk_is() {
+    let folder = folder();
+    for (limit, line, file) in [
+        (20_000, "gen flows --packets 5000 --flows 50 --out big.pcap --truth big.csv", "big.pcap"),
+        (1_000, "flow cap.pcap --jsonl flows.jsonl", "flows.jsonl"),
+        (1_000, "flow cap.pcap -o run.json", "run.json"),
+    ] {
+        let mut limited = Command::new("prlimit");
+        limited.arg(format!("--fsize={limit}")).arg(SONDE).args(line.split_whitespace());
+        let ended = Process::start({
+            limited.current_dir(&folder.0);
+            limited
+        })
+        .end();
+        assert_eq!(ended.code, 4, "{line}: {} {}", ended.out, ended.err);
+        assert!(ended.err.contains(file), "{line}: {}", ended.err);
+        assert!(ended.err.contains("File too large"), "{line}: {}", ended.err);
+    }
+}
+
 #[test]
 fn a_capture_goes_to_standard_output_and_its_summary_elsewhere() {
     let folder = folder();
