@@ -1,12 +1,14 @@
 //! The headers of a request, turned into those of its reply where they lie.
 
-use sonde_wire::{UdpFrame, checksum, ipv4, udp};
+use sonde_wire::{UdpFrame, checksum, ipv4, ipv6, udp};
 
 /// Sends the packet back whence it came, with a hop count of 255 (RFC 5357, section 4.2.1)
 /// and checksums over what is now there.
 #[inline]
 pub(super) fn turn_headers(frame: &mut [u8], found: &UdpFrame, dscp: u8) {
     swap_macs(frame);
+    // What lies behind the datagram in its packet is not sent back.
+    let length = (found.payload.end - found.l3_offset) as u16;
     // ECN is not copied (RFC 3168 gives it to the transport, which has none to say).
     let tos = dscp << 2;
     let (ip, datagram) =
@@ -16,11 +18,13 @@ pub(super) fn turn_headers(frame: &mut [u8], found: &UdpFrame, dscp: u8) {
         // one flow.
         ip[0] = ip[0] & 0xf0 | tos >> 4;
         ip[1] = ip[1] & 0x0f | tos << 4;
+        ip[4..6].copy_from_slice(&(length - ipv6::HEADER_LEN as u16).to_be_bytes());
         ip[7] = REPLY_TTL;
         let (source, destination) = ip[8..40].split_at_mut(16);
         source.swap_with_slice(destination);
     } else {
         ip[1] = tos;
+        ip[2..4].copy_from_slice(&length.to_be_bytes());
         ip[8] = REPLY_TTL;
         let (source, destination) = ip[12..20].split_at_mut(4);
         source.swap_with_slice(destination);

@@ -417,6 +417,28 @@ fn what_is_not_for_us_is_foreign() {
     assert_dropped(&config(), &mut arp, "dropped_foreign");
 }
 
+/// As UDP options are (RFC 9868). A socket hands none of it up, and sends none of it back.
+#[test]
+fn what_lies_behind_the_datagram_is_not_sent_back() {
+    let base = request(1, 0, &[]);
+    for (source, destination) in [(SENDER, US), ("[2001:db8::1]:5000", "[2001:db8::2]:862")] {
+        let plain = frame(source, destination, &[], &base);
+        let mut surplus = plain.clone();
+        surplus.extend([7; 8]);
+        if parse_udp(&plain).unwrap().is_ipv6 {
+            surplus[19] += 8;
+        } else {
+            surplus[17] += 8;
+            surplus[24..26].fill(0);
+        }
+        assert!(matches!(put(&mut stateful(), &mut surplus), Verdict::Transmit { .. }));
+        assert_valid_reply(&plain, &surplus);
+        let mut usual = plain.clone();
+        put(&mut stateful(), &mut usual);
+        assert_eq!(surplus[..plain.len()], usual, "the packet ends with its datagram");
+    }
+}
+
 #[test]
 fn faulty_headers_are_counted_by_their_fault() {
     let base = request(1, 0, &[]);
