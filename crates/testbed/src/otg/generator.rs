@@ -27,6 +27,7 @@ use super::devices::{self, EmulatedInterface, Presence};
 use super::flow::{FlowPlan, PortsView};
 use super::port::{FoundInterface, PortLocation, TestPort};
 use super::port_settings::{PortSettings, settings};
+use super::rates::zero_or_more;
 use super::receiver::{self, FlowReceived};
 use super::sender;
 use super::way::Ways;
@@ -434,7 +435,7 @@ impl Setup {
 
 fn metric(s: &FlowState<'_>) -> FlowMetric {
     let sum = |of: fn(&FlowReceived) -> u64| s.received.iter().map(of).sum::<u64>();
-    let rate = |i: usize| s.received.iter().map(|r| r.rates[i]).sum::<f64>();
+    let rate = |i: usize| zero_or_more(s.received.iter().map(|r| r.rates[i]));
     let frames_rx = sum(|r| r.frames);
     let expected = |ratio: f64| s.sent.frames as f64 * ratio;
     let mut latency = sonde_results::Hist::default();

@@ -45,9 +45,20 @@ pub const PERIOD_NS: i64 = 500_000_000;
 /// Of a shorter time a rate would be that of one burst.
 const LEAST_NS: i64 = 1_000_000;
 
+/// The sum. Of nothing it is 0; that of `Iterator::sum` is -0.0, which JSON shows.
+pub(super) fn zero_or_more(values: impl Iterator<Item = f64>) -> f64 {
+    values.fold(0.0, |sum, value| sum + value)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sum_of_nothing_is_shown_without_a_sign() {
+        assert_eq!(serde_json::to_string(&zero_or_more([].into_iter())).unwrap(), "0.0");
+        assert_eq!(zero_or_more([1.5, 2.0].into_iter()), 3.5);
+    }
 
     #[test]
     fn a_rate_is_right_at_the_first_question_and_whenever_it_is_asked() {
