@@ -45,12 +45,13 @@ pub enum BpfError {
         what: &'static str,
     },
     /// The driver cannot run XDP in this mode.
-    #[error("interface {ifindex} cannot run XDP in {mode} mode: {source}; {hint}")]
+    #[error("interface {ifindex} cannot run XDP in {mode} mode: {cause}; {hint}")]
     Mode {
         ifindex: u32,
         /// "native" or "generic": in the driver, or behind it.
         mode: &'static str,
-        source: io::Error,
+        /// No `source`: it is in the message, and would be shown twice.
+        cause: io::Error,
         /// What to try instead.
         hint: &'static str,
     },
@@ -58,11 +59,12 @@ pub enum BpfError {
     #[error("{0}")]
     Config(String),
     /// Anything else that the kernel refused.
-    #[error("{what}: {source}")]
+    #[error("{what}: {cause}")]
     Io {
         /// What was tried, as a message begins: "load the reflector program".
         what: &'static str,
-        source: io::Error,
+        /// No `source`: it is in the message, and would be shown twice.
+        cause: io::Error,
     },
 }
 
@@ -89,10 +91,10 @@ impl BpfError {
     }
 
     /// A failed operation on a program or map that is loaded already.
-    pub(crate) fn io(what: &'static str, source: io::Error) -> Self {
-        match source.raw_os_error() {
+    pub(crate) fn io(what: &'static str, cause: io::Error) -> Self {
+        match cause.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => BpfError::privilege(what),
-            _ => BpfError::Io { what, source },
+            _ => BpfError::Io { what, cause },
         }
     }
 }

@@ -245,14 +245,14 @@ pub(crate) fn lpm_key(address: IpAddr, length: u8) -> Result<[u8; 20], BpfError>
     Ok(key)
 }
 
-fn attach_error(source: io::Error, ifindex: u32, mode: AttachMode) -> BpfError {
-    match source.raw_os_error() {
+fn attach_error(cause: io::Error, ifindex: u32, mode: AttachMode) -> BpfError {
+    match cause.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => BpfError::privilege("attach an XDP program"),
         // EEXIST: a program in the other mode; EBUSY: one in this mode, by link or not.
         Some(libc::EBUSY | libc::EEXIST) => {
             BpfError::Busy { ifindex, program: attached_program(ifindex) }
         }
-        _ => BpfError::Mode { ifindex, mode: mode.name(), source, hint: mode_hint(mode) },
+        _ => BpfError::Mode { ifindex, mode: mode.name(), cause, hint: mode_hint(mode) },
     }
 }
 

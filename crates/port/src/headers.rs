@@ -194,7 +194,7 @@ impl HeaderPort {
 
 fn refused(error: BpfError) -> PortError {
     match error {
-        BpfError::Io { what, source } => PortError::io(what, source, ""),
+        BpfError::Io { what, cause } => PortError::io(what, cause, ""),
         other => PortError::Config(other.to_string()),
     }
 }

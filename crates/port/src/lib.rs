@@ -228,8 +228,8 @@ pub enum PortError {
 }
 
 impl PortError {
-    /// What the kernel refused with `source`; `hint` is empty or begins with "; ".
-    fn io(what: impl Into<String>, source: std::io::Error, hint: &str) -> PortError {
-        SysError::Io { what: what.into(), source, hint: hint.into() }.into()
+    /// What the kernel refused with `cause`; `hint` is empty or begins with "; ".
+    fn io(what: impl Into<String>, cause: std::io::Error, hint: &str) -> PortError {
+        SysError::Io { what: what.into(), cause, hint: hint.into() }.into()
     }
 }

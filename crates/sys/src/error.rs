@@ -17,11 +17,12 @@ pub enum SysError {
     #[error("'{0}' is no name of a network namespace; 'ip netns' lists them")]
     NamespaceName(String),
     /// Anything else the kernel refused.
-    #[error("{what}: {source}{hint}")]
+    #[error("{what}: {cause}{hint}")]
     Io {
         /// What was tried, as a message begins: "open a packet socket".
         what: String,
-        source: std::io::Error,
+        /// No `source`: it is in the message, and would be shown twice.
+        cause: std::io::Error,
         /// What to do about it; empty or beginning with "; ".
         hint: String,
     },

@@ -194,9 +194,9 @@ impl Ethtool {
             let socket = syscall::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
             Ok(Ethtool { socket, request })
         };
-        open().map_err(|source| SysError::Io {
+        open().map_err(|cause| SysError::Io {
             what: format!("asking the driver of {interface}"),
-            source,
+            cause,
             hint: String::new(),
         })
     }

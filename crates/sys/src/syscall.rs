@@ -269,16 +269,16 @@ pub fn poll_one(fd: RawFd, events: i16, ns: i64) -> io::Result<i16> {
 }
 
 /// What the kernel refused, as an error for people; `capability` is what EPERM and EACCES ask for.
-pub fn error(what: impl Into<String>, source: io::Error, capability: &'static str) -> SysError {
+pub fn error(what: impl Into<String>, cause: io::Error, capability: &'static str) -> SysError {
     let what = what.into();
-    match source.raw_os_error() {
+    match cause.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => SysError::Privilege { what, capability },
         Some(libc::EMFILE | libc::ENFILE) => SysError::Io {
             what,
-            source,
+            cause,
             hint: "; raise the limit of open files ('ulimit -n') or use fewer ports".into(),
         },
-        _ => SysError::Io { what, source, hint: String::new() },
+        _ => SysError::Io { what, cause, hint: String::new() },
     }
 }
 

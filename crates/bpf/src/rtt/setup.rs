@@ -215,7 +215,7 @@ impl RttProgram {
         if started.verdict != 0 {
             return Err(BpfError::Io {
                 what: "start the sweeping of idle flows",
-                source: std::io::Error::other("the kernel refused the timer; see 'dmesg'"),
+                cause: std::io::Error::other("the kernel refused the timer; see 'dmesg'"),
             });
         }
         let progs = &skel.progs;

@@ -286,7 +286,7 @@ impl OpenError {
             BpfError::Mode { .. } | BpfError::Verifier { .. } => {
                 OpenError::Mode(PortError::Config(error.to_string()))
             }
-            BpfError::Io { what, source } => OpenError::Fatal(PortError::io(what, source, "")),
+            BpfError::Io { what, cause } => OpenError::Fatal(PortError::io(what, cause, "")),
             other => OpenError::Fatal(PortError::Config(other.to_string())),
         }
     }

@@ -293,7 +293,7 @@ mod tests {
         for error in [
             BpfError::Privilege { what: "load", advice: "run as root".into() },
             BpfError::Verifier { reason: "no BTF".into(), advice: "take another".into() },
-            BpfError::Io { what: "attach", source: refused() },
+            BpfError::Io { what: "attach", cause: refused() },
         ] {
             let (own, advised) = (error.to_string(), advise(error).to_string());
             assert!(

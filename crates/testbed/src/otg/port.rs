@@ -21,6 +21,7 @@ use sonde_wire::signature::Secret;
 
 use super::capture::CaptureRing;
 use super::flow::FlowPlan;
+use super::rates::zero_or_more;
 use super::receiver::{self, ReceiverReport};
 use super::sender::{self, SenderReport, Sent};
 use crate::tester::RING;
@@ -138,9 +139,9 @@ impl FoundInterface {
     /// It is not there, or down.
     pub fn look(location: PortLocation) -> Result<FoundInterface, PortError> {
         let missing = || SysError::NoInterface(location.text());
-        let io = |source| SysError::Io {
+        let io = |cause| SysError::Io {
             what: "read this host's interfaces".into(),
-            source,
+            cause,
             hint: String::new(),
         };
         netns::inside(location.netns.as_deref(), || {
@@ -382,7 +383,7 @@ impl TestPort {
             Err(_) => "unknown",
         };
         let (sent, came) = (self.sent()?, self.received()?);
-        let sum = |of: fn(&Sent) -> f64| sent.flows.iter().map(|(_, s)| of(s)).sum::<f64>();
+        let sum = |of: fn(&Sent) -> f64| zero_or_more(sent.flows.iter().map(|(_, s)| of(s)));
         let sending = |(_, s): &(u16, Sent)| s.state == TransmitState::Started;
         Ok(PortMetric {
             name: self.name.clone(),

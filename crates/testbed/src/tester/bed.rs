@@ -41,7 +41,7 @@ pub enum FactsError {
 impl FactsError {
     /// Whether this process may not look.
     pub fn is_forbidden(&self) -> bool {
-        let (FactsError::Namespace { cause: SysError::Io { source: cause, .. }, .. }
+        let (FactsError::Namespace { cause: SysError::Io { cause, .. }, .. }
         | FactsError::Kernel { cause, .. }) = self
         else {
             return matches!(self, FactsError::Namespace { cause: SysError::Privilege { .. }, .. });
