@@ -196,8 +196,10 @@ impl Caveat {
             Caveat::GroupsFull => "there was no room for all groups",
             Caveat::InterfaceVanished => "an interface was gone for part of the time",
             Caveat::CaptureCutShort => "the capture file ends early",
-            Caveat::CaptureTimesWrong => "the times in the capture file do not ascend",
-            Caveat::TrialsRepeated => "some trials were invalid and were repeated",
+            Caveat::CaptureTimesWrong => {
+                "times in the capture file do not ascend, or are of no year that is read"
+            }
+            Caveat::TrialsRepeated => "some trials were invalid and were repeated or given up",
             Caveat::TrialsInvalid => "some loads were never measured by a valid trial",
             Caveat::TesterLimited => "the tester, not the device, sets the limit",
             Caveat::DeviceInline => "the device ran inside the sender's processor time",
@@ -307,7 +309,7 @@ impl Caveat {
                 "the packets before were measured; end the capture with Ctrl-C, or wait until it is written"
             }
             Caveat::CaptureTimesWrong => {
-                "sort the file with 'reordercap', or capture with a clock that nobody sets"
+                "sort the file with 'reordercap', or capture with a clock that is right and that nobody sets"
             }
             Caveat::TrialsRepeated => {
                 "all tries are kept with their reasons; use an idle host or isolated cores"
