@@ -22,7 +22,7 @@ use sonde_wire::Time;
 use self::lane::{Lane, of_lane};
 pub use self::ports::SessionOptions;
 use self::ports::{OpenedPort, check_frames, check_sizes, lane_of, open_ports, with_free_ports};
-use self::routing::{Routing, find_routes, way};
+use self::routing::{Routing, find_routes, no_neighbours, way};
 use super::event::Event;
 use super::outbox::Outbox;
 use super::settings::RunSettings;
@@ -95,7 +95,7 @@ impl ProbeSession {
         let below_ip = engine.engine != Engine::Socket;
         let (next_hops, hop_of) = if below_ip {
             NextHops::resolve(&found, PATIENCE)
-                .with_context(|| netlink("follow the kernel's neighbours"))?
+                .map_err(|e| no_neighbours(e, "follow the kernel's neighbours"))?
         } else {
             // The kernel finds the way; it is watched, so that what never left is known as such.
             NextHops::watch(&found)
@@ -216,7 +216,7 @@ impl ProbeSession {
     pub fn poll(&mut self, outbox: &mut Outbox) -> Progress {
         let mut progress = Progress::default();
         for lane in &mut self.lanes {
-            lane.drain(outbox);
+            lane.drain(&self.routing.plan, outbox);
             while let Ok(status) = lane.worker.status.pop() {
                 lane.latest = status;
             }
@@ -285,10 +285,10 @@ impl ProbeSession {
         self.stop();
         for mut lane in std::mem::take(&mut self.lanes) {
             while !lane.worker.is_finished() {
-                lane.drain(outbox);
+                lane.drain(&self.routing.plan, outbox);
                 std::thread::sleep(Duration::from_millis(1));
             }
-            lane.drain(outbox);
+            lane.drain(&self.routing.plan, outbox);
             let ended = lane.worker.join();
             all.health.send_lateness.merge(&ended.health.send_lateness);
             all.health.pauses.merge(&ended.health.pauses);

@@ -73,7 +73,8 @@ impl Routing {
         }
         if self.refreshed.elapsed() > REFRESH {
             self.refreshed = Instant::now();
-            self.next_hops.refresh().with_context(|| netlink("refresh the kernel's neighbours"))?;
+            let refreshed = self.next_hops.refresh();
+            refreshed.map_err(|e| no_neighbours(e, "refresh the kernel's neighbours"))?;
         }
         Ok(())
     }
@@ -119,7 +120,8 @@ impl Routing {
         }
         alike.log("");
         let (next_hops, hop_of) = match self.below_ip {
-            true => NextHops::resolve(&found, Duration::ZERO)?,
+            true => NextHops::resolve(&found, Duration::ZERO)
+                .map_err(|e| no_neighbours(e, "follow the kernel's neighbours"))?,
             false => NextHops::watch(&found)?,
         };
         let mut ways: Vec<NextHopLink> = next_hops.all().iter().map(way).collect();
@@ -169,6 +171,18 @@ impl ReportedHops {
     fn is_back(&mut self, name: &str) -> bool {
         self.0.remove(name)
     }
+}
+
+/// Why the kernel does not say what `what` is about. It has no neighbours by IPv6 where that is off.
+pub fn no_neighbours(error: std::io::Error, what: &str) -> anyhow::Error {
+    let context = match error.kind() {
+        std::io::ErrorKind::InvalidInput => format!(
+            "cannot {what}; IPv6 is off on an interface whose MTU is below 1,280 ('ip link') or that \
+             has 'disable_ipv6' set (sysctl net.ipv6.conf): switch it on there, or probe by IPv4"
+        ),
+        _ => netlink(what),
+    };
+    anyhow::Error::from(error).context(context)
 }
 
 /// Notices that differ in their subject only: a link that goes down is one event, however
@@ -274,7 +288,15 @@ fn way_to(
     match (usual, wanted) {
         (usual, None) => usual,
         (Ok(route), Some(name)) if name == route.interface || name == route.lower => Ok(route),
-        (_, Some(name)) => routes.lookup_by(address, source, Some(interface_index(name)?)),
+        (_, Some(name)) => {
+            let index = interface_index(name);
+            // A scope may be an index, too (RFC 4007, section 11.2).
+            let index = match target.interface.as_ref().and_then(|scope| scope.parse().ok()) {
+                Some(numeric) if index.is_err() => numeric,
+                _ => index?,
+            };
+            routes.lookup_by(address, source, Some(index))
+        }
     }
 }
 
