@@ -286,6 +286,8 @@ impl Kernel {
             self.ifindex = None;
             self.lost += 1;
             self.driver.close();
+            // Under another name, or in another namespace, it would answer still.
+            self.reflector.detach();
             tracing::warn!("{} is gone; the kernel reflector waits for it", self.interface);
         }
         let (None, Some(ifindex)) = (self.ifindex, now) else { return Ok(()) };
