@@ -261,6 +261,78 @@ fn the_kernels_headers_of_an_interface_that_returns_are_metered_again() {
     assert_eq!((run.points[0].vanished, run.points[1].vanished), (0, 2));
 }
 
+/// It keeps its index then, and would keep the program.
+#[test]
+fn the_kernels_headers_follow_an_interface_that_was_renamed_and_back() {
+    let name = "the_kernels_headers_follow_an_interface_that_was_renamed_and_back";
+    let Some(net) = pair(name) else { return };
+    let mut run = meter(&net.reflector, "eth0 --engine header --jsonl - --port 9 --idle 500ms");
+    let count = |p: &Process| p.out().iter().filter(|l| l.contains("10.1.0.2")).count();
+    send(&net, "10.1.0.2:9", 5);
+    run.until("the first records", |p| count(p) == 5);
+    let rename = |from: &str, to: &str| {
+        for change in [&["down"][..], &["name", to]] {
+            net.reflector.run(&[&["ip", "link", "set", from][..], change].concat()).unwrap();
+        }
+        net.reflector.run(&["ip", "link", "set", to, "up"]).unwrap();
+    };
+    rename("eth0", "other0");
+    run.until("the loss", |p| p.err().iter().any(|l| l.contains("eth0 has vanished")));
+    // Its program goes in the thread that meters, a moment later.
+    process::until("the program to be gone", || {
+        let shown = net.reflector.run(&["ip", "link", "show", "dev", "other0"]).unwrap();
+        !shown.contains("prog/xdp")
+    });
+    send(&net, "10.1.0.2:9", 3);
+    rename("other0", "eth0");
+    run.until("the return", |p| p.err().iter().any(|l| l.contains("eth0 has returned and is")));
+    send(&net, "10.1.0.2:9", 7);
+    run.until("all records", |p| count(p) >= 12);
+    run.signal("INT");
+    let ended = run.end();
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    assert!(!ended.err.contains("cannot be metered again"), "{}", ended.err);
+    assert_eq!(ended.out.lines().filter(|l| l.contains("10.1.0.2")).count(), 12);
+}
+
+/// The kernel's own clock knows no time namespaces, and the program's stamps are of that.
+#[test]
+fn the_kernels_headers_have_the_right_time_in_a_time_namespace() {
+    let name = "the_kernels_headers_have_the_right_time_in_a_time_namespace";
+    let Some(net) = pair(name) else { return };
+    let mut command = net.reflector.command("unshare");
+    command.args(["--time", "--monotonic", "100000", "--boottime", "100000", "--fork"]);
+    command.args([SONDE, "flow", "eth0", "--engine", "header", "--jsonl", "-", "--port", "9"]);
+    let mut run = Process::start(command);
+    run.until("the interface", |_| {
+        let shown = net.reflector.run(&["ip", "link", "show", "dev", "eth0"]).unwrap();
+        shown.contains("prog/xdp")
+    });
+    let now = || sonde_sys::clock::unix_now_ns();
+    let begin = now();
+    // Some packets of one flow, apart from each other.
+    net.probe
+        .inside(|| {
+            let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+            for i in 0..20 {
+                socket.send_to(&[i; 100], "10.1.0.2:9").unwrap();
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+        })
+        .unwrap();
+    let end = now();
+    // The process in the namespace is the child of the one that was started.
+    let children = format!("/proc/{0}/task/{0}/children", run.id());
+    let child = std::fs::read_to_string(children).unwrap();
+    net.reflector.run(&["kill", "-s", "INT", child.trim()]).unwrap();
+    let ended = run.end();
+    let flows = records(&ended.out);
+    assert_eq!(flows.len(), 1, "{}", ended.out);
+    assert_eq!(flows[0].forward.packets, 20);
+    let span = (flows[0].forward.first_ns, flows[0].forward.last_ns);
+    assert!(begin <= span.0 && span.0 < span.1 && span.1 <= end, "{begin} {span:?} {end}");
+}
+
 /// A mirror port by AF_XDP: its only port waits for packets, and finds out first that it is gone.
 #[test]
 fn a_mirror_port_that_was_away_or_down_is_metered_again() {

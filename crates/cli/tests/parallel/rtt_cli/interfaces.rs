@@ -56,6 +56,7 @@ fn an_interface_that_returns_is_watched_again() {
         run.signal("INT");
         let ended = run.end();
         assert_eq!(ended.code, 0, "{}", ended.err);
+        assert!(!ended.err.contains("promiscuous"), "{}", ended.err);
         let run: RttRun = serde_json::from_slice(&std::fs::read(&file.0).unwrap()).unwrap();
         assert_eq!(run.points[0].vanished, 2);
         assert!(run.caveats.contains(sonde_results::Caveat::InterfaceVanished));

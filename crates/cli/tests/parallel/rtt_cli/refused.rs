@@ -56,6 +56,37 @@ fn where_ebpf_is_refused_the_message_names_what_is_missing_and_what_works() {
     measures(&net.probe, under(&net.probe, &needed, "--format jsonl"));
 }
 
+/// The kernel's own clock knows no time namespaces, and the program's stamps are of that.
+#[test]
+fn times_are_right_in_a_time_namespace() {
+    let Some(net) = pair("times_are_right_in_a_time_namespace") else { return };
+    for engine in ["", " --engine af_packet"] {
+        let shifted =
+            ["unshare", "--time", "--monotonic", "100000", "--boottime", "100000", "--fork"];
+        let line = format!("--format jsonl --sample-limit none -i 200ms{engine}");
+        let mut run = Process::start(under(&net.probe, &shifted, &line));
+        until_watching(&mut run);
+        let now = || sonde_sys::clock::unix_now_ns();
+        let begin = now();
+        ping(&net.probe, 5);
+        let end = now();
+        // The process in the namespace is the child of the one that was started.
+        let children = format!("/proc/{0}/task/{0}/children", run.id());
+        let child = std::fs::read_to_string(children).unwrap();
+        net.probe.run(&["kill", "-s", "INT", child.trim()]).unwrap();
+        let ended = run.end();
+        let samples = lines(&ended.out, "sample");
+        assert_eq!(samples.len(), 5, "{engine}: {}", ended.out);
+        let flows = lines(&ended.out, "flow");
+        assert_eq!((flows.len(), &flows[0]["reason"]), (1, &"stopped".into()), "{engine}");
+        let times = samples.iter().map(|s| &s["at_ns"]);
+        let times = times.chain([&flows[0]["start_ns"], &flows[0]["end_ns"]]);
+        for at in times.map(|at| at.as_i64().unwrap()) {
+            assert!((begin..=end).contains(&at), "{engine}: {begin} {at} {end}");
+        }
+    }
+}
+
 #[test]
 fn neither_the_kernels_types_nor_a_raised_limit_is_needed() {
     let Some(net) = pair("neither_the_kernels_types_nor_a_raised_limit_is_needed") else { return };
