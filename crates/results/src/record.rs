@@ -30,7 +30,7 @@ pub struct StreamInfo {
 
 /// Counts of one interval. A probe belongs to the interval in which it was sent;
 /// `sent = received + lost`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Counters {
     /// Probes that left this host.
     pub sent: u64,
@@ -45,7 +45,7 @@ pub struct Counters {
     /// Replies that came after the timeout, or again after it; their probes count as lost.
     pub late: u64,
     /// Of the lost ones, those the reflector never saw, from its own sequence
-    /// (RFC 8762, section 4.3: stateful). `None` where no loss can be split by side.
+    /// (RFC 8762, section 4.3: stateful). `None` where there is loss and none of it has a side.
     pub lost_forward: Option<u64>,
     /// Of the lost ones, those the reflector answered. `None` likewise.
     pub lost_backward: Option<u64>,
@@ -59,6 +59,26 @@ pub struct Counters {
     /// Those of `skipped`, by reason.
     #[serde(default)]
     pub not_sent: NotSentCounts,
+}
+
+/// Nothing was sent, so that nothing was lost on either side.
+impl Default for Counters {
+    fn default() -> Self {
+        Counters {
+            sent: 0,
+            received: 0,
+            lost: 0,
+            duplicated: 0,
+            reordered: 0,
+            late: 0,
+            lost_forward: Some(0),
+            lost_backward: Some(0),
+            lost_unknown: 0,
+            sent_late: 0,
+            skipped: 0,
+            not_sent: NotSentCounts::default(),
+        }
+    }
 }
 
 impl Counters {
@@ -82,9 +102,10 @@ impl Counters {
         self.settle_sides();
     }
 
-    /// Whether the losses can be split by direction.
+    /// Whether the losses can be split by direction. Where nothing was lost, nothing is unknown.
     pub fn loss_side(&self) -> LossSide {
         match (self.lost_forward, self.lost_backward) {
+            _ if self.lost == 0 => LossSide::Known,
             (None, _) | (_, None) => LossSide::Unknown,
             (Some(forward), Some(backward)) if forward + backward < self.lost => LossSide::Partly,
             _ => LossSide::Known,
@@ -92,11 +113,16 @@ impl Counters {
     }
 
     /// Makes the three counts of sides agree with `lost`: what has no side is counted as such.
-    /// Where there is loss and none of it has a side, no count is claimed to be 0.
+    /// Where there is loss and none of it has a side, no count is claimed to be 0. Where there is
+    /// none, both are 0, whatever the reflector shows.
     pub fn settle_sides(&mut self) {
         let split = self.lost_forward.unwrap_or(0) + self.lost_backward.unwrap_or(0);
         if self.lost > 0 && split == 0 {
             (self.lost_forward, self.lost_backward) = (None, None);
+        }
+        if self.lost == 0 {
+            self.lost_forward.get_or_insert(0);
+            self.lost_backward.get_or_insert(0);
         }
         self.lost_unknown = self.lost.saturating_sub(split);
     }
@@ -117,7 +143,7 @@ pub enum LossSide {
     Unknown,
     /// Some of them can; `lost_unknown` counts the others.
     Partly,
-    /// All of them can.
+    /// All of them can, or there is none.
     Known,
 }
 
@@ -169,7 +195,7 @@ impl Interval {
             start_ns: 0,
             end_ns: 0,
             counters: Counters::default(),
-            loss_side: LossSide::Unknown,
+            loss_side: LossSide::Known,
             rtt: Hist::default(),
             rtt_net: Hist::default(),
             forward: Hist::default(),
@@ -309,10 +335,24 @@ mod tests {
     }
 
     #[test]
-    fn without_loss_a_known_side_is_zero() {
+    fn without_loss_both_sides_are_zero() {
+        let sides = |i: &Interval| {
+            let c = &i.counters;
+            (c.lost_forward, c.lost_backward, c.lost_unknown, i.loss_side)
+        };
+        let none = (Some(0), Some(0), 0, LossSide::Known);
+        // A reflector that shows no side has none to show of nothing; nor has what never sent.
         let mut all = lost(0, None);
-        assert_eq!(all.loss_side, LossSide::Unknown);
+        assert_eq!((sides(&all), sides(&Interval::empty(0))), (none, none));
         all.merge(&lost(0, Some((0, 0))));
-        assert_eq!((all.counters.lost_forward, all.loss_side), (Some(0), LossSide::Known));
+        assert_eq!(sides(&all), none);
+        let mut sum = Interval::empty(0);
+        sum.merge(&lost(0, None));
+        assert_eq!(sides(&sum), none);
+        // Zeros do not make a side of losses that have none.
+        sum.merge(&lost(3, None));
+        assert_eq!(sides(&sum), (None, None, 3, LossSide::Unknown));
+        sum.merge(&lost(0, None));
+        assert_eq!(sides(&sum), (None, None, 3, LossSide::Unknown));
     }
 }

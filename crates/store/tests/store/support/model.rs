@@ -195,6 +195,10 @@ fn summary<'a>(
     if s.lost > 0 && split == 0 {
         (s.lost_forward, s.lost_backward) = (None, None);
     }
+    if s.lost == 0 {
+        s.lost_forward.get_or_insert(0);
+        s.lost_backward.get_or_insert(0);
+    }
     s.lost_unknown = s.lost - split;
     held.sort_unstable();
     s.n = all.len() as u64;
