@@ -16,7 +16,7 @@ pub struct AdviceContext<'a> {
 
 impl AdviceContext<'_> {
     fn engine(&self) -> &str {
-        self.engine.split(' ').next().unwrap_or_default()
+        self.engine.split([' ', ':', ',']).next().unwrap_or_default()
     }
 
     /// Whether an option was given.
@@ -65,7 +65,10 @@ impl Caveat {
             Caveat::FlowsUntracked if context.has("--flows") => {
                 "allow still more flows, or measure a part of the traffic; established flows keep their places"
             }
-            Caveat::PacketsJoined if context.engine() == "af_packet" => {
+            Caveat::PacketsJoined if matches!(engine, "capture" | "captures") => {
+                "capture again after 'ethtool -K IFACE gro off lro off tso off gso off': what was joined there is one packet in the file"
+            }
+            Caveat::PacketsJoined if engine == "af_packet" => {
                 "use Linux 6.2 or newer, which counts each, or 'ethtool -K IFACE gro off lro off tso off gso off'"
             }
             _ => self.advice(),
@@ -122,6 +125,20 @@ mod tests {
             }
         }
         assert!(seen > 10_000);
+    }
+
+    #[test]
+    fn advice_for_a_capture_names_no_option_of_interfaces() {
+        let joined = |engine| {
+            let context = AdviceContext { engine, ..AdviceContext::default() };
+            Caveat::PacketsJoined.advice_in(&context)
+        };
+        let capture = joined("capture file, by the packets' times");
+        assert!(!capture.contains("--engine") && capture.starts_with("capture again"), "{capture}");
+        assert_eq!(joined("capture file"), capture);
+        // The engine's name may have a colon behind it.
+        assert!(joined("af_packet: TPACKET_V3 ring").starts_with("use Linux 6.2"));
+        assert!(joined("header: XDP").starts_with("use --engine af_packet on Linux 6.2"));
     }
 
     #[test]

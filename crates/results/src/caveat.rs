@@ -315,7 +315,7 @@ impl Caveat {
                 "all tries are kept with their reasons; use an idle host or isolated cores"
             }
             Caveat::TrialsInvalid => {
-                "read the reasons in the trials; give the tester processors of its own"
+                "this host is busy, or too slow for these loads: stop other work on it, give the tester processors of its own or lower the plan's loads, then measure again with another --out; the report has the reasons"
             }
             Caveat::TesterLimited => {
                 "the device may do better than this number; use a faster engine or more processors"
