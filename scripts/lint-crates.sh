@@ -148,7 +148,7 @@ clock='(Instant|SystemTime)::now|clock_gettime'
 only 'read a clock' "$clock" sys bpf port lab run station testbed server cli perf
 only_files 'read clocks and start threads' station \
     "$clock|(steady|tai|unix|realtime)_now|thread::(spawn|Builder)" \
-    runner.rs service.rs serve.rs wake.rs alert/delivery backend export/on_demand export/thread.rs \
+    runner.rs service.rs serve.rs alert/delivery export/on_demand export/thread.rs \
     keep/thread.rs live/thread.rs judge/thread.rs explain/thread.rs
 # The system has time, prefixes and hardware addresses of packets, and nothing else of them.
 grep '^crates/sys/' "$scratch/code" |

@@ -8,8 +8,8 @@ use sonde_cli::args::{Cli, Command};
 use sonde_cli::exit::{Exit, Failure};
 use sonde_cli::{
     agent, bench, compare, console, demo, doctor, explain, export, flow, lab, log, manual, options,
-    otg, probe, query, reflect, report, rtt, schema, signals, sonde_errln, station, status, token, top,
-    traffic,
+    otg, probe, query, reflect, report, rtt, schema, signals, sonde_errln, station, status, token,
+    top, traffic,
 };
 
 /// The state of thousands of streams lies in a few large allocations.

@@ -7,6 +7,7 @@
 
 pub(crate) mod conclude;
 mod located;
+pub(crate) mod maintenance;
 mod passive;
 pub mod settings;
 mod subject;
@@ -18,22 +19,20 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use sonde_meter::sla::{
-    Judge, JudgeOutput, MaintenanceTime, MaintenanceWindow, Objective, TimeRange,
-};
+use sonde_meter::sla::{Judge, JudgeOutput, Objective, TimeRange};
 use sonde_results::rtt_run::RttPoint;
 use sonde_results::sla::{AvailabilityLabel, ObjectiveMonth};
 use sonde_results::units::{format_dscp, format_elapsed};
 use sonde_results::{Caveat, Interval, StreamInfo};
 use sonde_run::probe::{About, Event};
 
-use self::settings::{JudgeSettings, JudgedMaintenance};
+use self::settings::JudgeSettings;
 use self::subject::{
     Doubt, LATE_NS, MemberStream, Subject, SubjectState, packets_warning, subject_name,
 };
 use self::trouble::{JudgeFinding, Trouble, TroubleKind, event, evidence_of};
 use crate::alert::model::{Alert, AlertSeverity, LabelSet};
-use crate::alert::silence::{Mute, MuteKind};
+use crate::alert::silence::Mute;
 use crate::hub::{Report, Said};
 use crate::plan::UnitId;
 use crate::supervise::Notice;
@@ -265,36 +264,6 @@ impl StationJudge {
         stale.into_iter().for_each(|trouble| self.ends(trouble, now_ns, now_ns));
     }
 
-    /// Takes maintenance that is entered now; one of the same id goes. Its time is left out of
-    /// objectives from here on.
-    pub fn enter(&mut self, maintenance: Mute) {
-        self.announced.remove(&maintenance.id);
-        self.entered.retain(|other| other.id != maintenance.id);
-        self.entered.push(maintenance);
-        self.judge_all();
-    }
-
-    fn judge_all(&mut self) {
-        let settings = self.effective();
-        self.subjects.values_mut().for_each(|subject| subject.judge_by(&settings));
-    }
-
-    /// The settings, with what was entered.
-    fn effective(&self) -> JudgeSettings {
-        let lasting = self.entered.iter().filter(|mute| mute.starts_ns < mute.ends_ns);
-        let entered = lasting.map(|mute| JudgedMaintenance {
-            labels: mute.labels.clone(),
-            window: MaintenanceWindow {
-                name: if mute.name.is_empty() { mute.id.clone() } else { mute.name.clone() },
-                when: MaintenanceTime::Once { start_ns: mute.starts_ns, end_ns: mute.ends_ns },
-                entered_ns: None,
-            },
-        });
-        let mut settings = self.settings.clone();
-        settings.maintenance.extend(entered);
-        settings
-    }
-
     /// Takes what a unit says. Its times are `utc_offset_ns` ahead of UTC; it is `now_ns`.
     pub fn take(&mut self, report: &Report, (utc_offset_ns, now_ns): (i64, i64)) {
         let unit = &report.unit;
@@ -420,38 +389,6 @@ impl StationJudge {
             entered: self.entered.clone(),
             refused: self.subjects.values().map(|s| s.refused).sum(),
             ..JudgeStatus::default()
-        }
-    }
-
-    /// While announced work is done, nobody is told of those that it is about. By the sliding rule
-    /// time becomes unavailable in it, too.
-    fn announce(&mut self, now_ns: i64) {
-        for maintenance in &self.settings.maintenance {
-            let window = &maintenance.window;
-            let Some(now) = window.when.last_before(now_ns).filter(|r| r.contains(now_ns)) else {
-                continue;
-            };
-            let id = format!("{CONFIGURED}{}", window.name);
-            if self.announced.insert(id.clone(), now.start_ns) == Some(now.start_ns) {
-                continue;
-            }
-            self.findings.push(JudgeFinding::Muted(Mute {
-                id,
-                name: window.name.clone(),
-                kind: MuteKind::Maintenance,
-                labels: maintenance.labels.clone(),
-                starts_ns: now.start_ns,
-                ends_ns: now.end_ns,
-                author: self.station.clone(),
-                comment: "announced in the configuration".into(),
-            }));
-        }
-        self.entered.retain(|mute| mute.ends_ns + ENTERED_KEPT_NS > now_ns);
-        for mute in &self.entered {
-            let begun = mute.starts_ns <= now_ns;
-            if begun && self.announced.insert(mute.id.clone(), mute.starts_ns).is_none() {
-                self.findings.push(JudgeFinding::Muted(mute.clone()));
-            }
         }
     }
 
@@ -647,11 +584,7 @@ fn subject_labels(labels: &LabelSet) -> LabelSet {
     ours.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
-/// What the ids of maintenance of the configuration begin with.
-pub(crate) const CONFIGURED: &str = "maintenance.";
 const VERSION: u32 = 1;
-/// Maintenance that was entered is remembered for so long after its end: records come late.
-const ENTERED_KEPT_NS: i64 = 86_400 * 1_000_000_000;
 /// Ends are told again after a restart within this time: an alert is saved a second later.
 const TOLD_AGAIN_NS: i64 = 60 * 1_000_000_000;
 /// After so long a doubt people are told.

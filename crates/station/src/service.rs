@@ -278,7 +278,7 @@ impl Service {
                 let backend = StationBackend::new(core.clone());
                 let mut news = News::default();
                 move |now| {
-                    backend.note_counts();
+                    backend.note_counts(steady_now());
                     news.look(&backend, now);
                 }
             }),
@@ -450,6 +450,11 @@ fn export_metrics(status: ExporterStatus) -> ExportMetrics {
 /// When a query that begins now has taken too long.
 pub(crate) fn query_end() -> Time {
     steady_now() + QUERY_NS
+}
+
+/// The present time by the steady clock.
+pub(crate) fn steady() -> Time {
+    steady_now()
 }
 
 /// The present time.

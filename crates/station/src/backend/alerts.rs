@@ -19,8 +19,9 @@ use crate::alert::delivery::{AlertStatus, ReceiverStatus};
 use crate::alert::model::{AlertSeverity, LabelSet, bounded_labels, fingerprint};
 use crate::alert::route::LabelPatterns;
 use crate::alert::silence::{Mute, MuteKind};
+use crate::judge::maintenance::CONFIGURED;
 use crate::judge::settings::LABELS;
-use crate::judge::{CONFIGURED, trouble::Trouble};
+use crate::judge::trouble::Trouble;
 use crate::runner::Station;
 
 impl Alerts for StationBackend {

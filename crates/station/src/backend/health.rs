@@ -11,8 +11,9 @@ use sonde_api::station::{
 };
 use sonde_results::Caveat;
 use sonde_results::choice::Choice as _;
-use sonde_sys::clock::{clock_state, steady_now};
+use sonde_sys::clock::clock_state;
 use sonde_sys::disk::free_octets;
+use sonde_wire::time::Time;
 
 use super::StationBackend;
 use crate::export::status::ExporterStatus;
@@ -20,6 +21,7 @@ use crate::judge::trouble::{Trouble, TroubleKind};
 use crate::keep::thread::KeeperStatus;
 use crate::recent::{CountKey, RecentCounts};
 use crate::runner::Station;
+use crate::service::steady;
 
 impl StationBackend {
     pub(super) fn health_now(&self, _: UtcInstant) -> Result<StationHealth, ProblemDetails> {
@@ -61,10 +63,10 @@ impl StationBackend {
     }
 
     /// Remembers what was counted so far. To be called every second or so.
-    pub(crate) fn note_counts(&self) {
+    pub(crate) fn note_counts(&self, now: Time) {
         let store = self.core.station(Station::store).unwrap_or_default();
         let totals = self.totals(&store);
-        self.recent().note(steady_now().as_nanos(), totals);
+        self.recent().note(now.as_nanos(), totals);
     }
 
     /// What the station doubts of itself now.
@@ -135,7 +137,7 @@ impl StationBackend {
 
     fn store_health(&self, store: &KeeperStatus, grown: &BTreeMap<CountKey, u64>) -> StoreHealth {
         let folder = self.core.config().store.clone();
-        let now = steady_now();
+        let now = steady();
         let seconds = self.recent().span_ns(now.as_nanos()) as f64 / 1e9;
         let rows = grown.get(&stored_rows()).copied().unwrap_or(0);
         let since = store.waiting_since.map(|since| (now - since).max(0).unsigned_abs());

@@ -10,13 +10,13 @@ use sonde_api::sql::{
     exact_integer,
 };
 use sonde_store::{Limit, Reader as _, SqlValue, TimeRange};
-use sonde_sys::clock::steady_now;
 
 use super::{StationBackend, of_store};
+use crate::service::steady;
 
 impl SqlQueries for StationBackend {
     fn sql(&self, query: &SqlQuery, range: QueryRange) -> Result<SqlTable, ProblemDetails> {
-        let begun = steady_now();
+        let begun = steady();
         let end = begun + i64::from(query.limit_s()) * 1_000_000_000;
         let limit = Limit {
             scanned_rows: SCANNED_ROWS,
@@ -46,7 +46,7 @@ impl SqlQueries for StationBackend {
         for (column, types) in columns.iter_mut().zip(types) {
             column.sql_type = types.into_iter().collect::<Vec<_>>().join(", ");
         }
-        let took_ms = (steady_now() - begun).max(0).unsigned_abs() / 1_000_000;
+        let took_ms = (steady() - begun).max(0).unsigned_abs() / 1_000_000;
         Ok(SqlTable { columns, rows, truncated: found.truncated, took_ms })
     }
 

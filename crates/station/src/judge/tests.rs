@@ -14,6 +14,7 @@ use sonde_wire::Time;
 use super::settings::{JudgedMaintenance, ObjectiveSettings};
 use super::*;
 use crate::alert::route::LabelPatterns;
+use crate::alert::silence::MuteKind;
 use crate::supervise::Gap;
 
 const SECOND: i64 = 1_000_000_000;
