@@ -33,6 +33,48 @@ pub struct Report {
     messages: Option<MessageCounters>,
     #[serde(skip_serializing_if = "is_zero")]
     intervals_refused: u64,
+    /// What was judged by.
+    limits: Limits,
+}
+
+/// What is no difference, ns. Absent: not given.
+#[derive(Clone, Debug, Default, Serialize)]
+struct Limits {
+    /// Times may be so far off.
+    time_tolerance_ns: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    late_limit_ns: Option<i64>,
+    /// The exporter's time-outs, which split flows rightly.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    idle_ns: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    active_ns: Option<i64>,
+}
+
+impl Limits {
+    /// By what a difference of this kind was judged, and the setting; empty: by nothing that is set.
+    fn of(&self, kind: Kind) -> String {
+        let time = |ns: i64| format_ns(ns as f64);
+        match kind {
+            Kind::Time => format!(
+                " (by more than {}, or the exporter's unit where that is coarser: `time_tolerance`)",
+                time(self.time_tolerance_ns)
+            ),
+            Kind::Late => self.late_limit_ns.map_or_else(String::new, |ns| {
+                format!(" (by more than {}: `late_limit`)", time(ns))
+            }),
+            Kind::Split => match (self.idle_ns, self.active_ns) {
+                (None, None) => " (no time-out is known: `idle`, `active`)".into(),
+                (idle, active) => {
+                    let known = |name, ns: Option<i64>| {
+                        ns.map_or(format!("no `{name}`"), |ns| format!("`{name}` {}", time(ns)))
+                    };
+                    format!(" ({}, {})", known("idle", idle), known("active", active))
+                }
+            },
+            _ => String::new(),
+        }
+    }
 }
 
 /// Sums, and their relative differences.
@@ -122,6 +164,35 @@ impl Report {
             }),
             messages: (messages.messages > 0).then_some(messages),
             intervals_refused: findings.refused_times,
+            limits: Limits {
+                time_tolerance_ns: settings.time_tolerance,
+                late_limit_ns: settings.late_limit,
+                idle_ns: settings.idle,
+                active_ns: settings.active,
+            },
+        }
+    }
+}
+
+impl Report {
+    /// What to look at where all flows are missing, since nothing was exported at all.
+    fn without_records(&self) -> String {
+        match &self.messages {
+            None => {
+                "no flow record was found, for there is no NetFlow v5, v9 or IPFIX message: give \
+                     the file that the exporter wrote, or a capture of the datagrams (UDP) that it \
+                     sent to its collector"
+                    .into()
+            }
+            Some(m) if m.without_template > 0 => format!(
+                "no flow record could be read: {} came without their template; begin to collect \
+                 before the exporter sends its templates",
+                format_count(m.without_template)
+            ),
+            Some(m) => format!(
+                "no flow record was found in {} messages: see whether the exporter saw the traffic",
+                format_count(m.messages)
+            ),
         }
     }
 }
@@ -143,12 +214,16 @@ impl fmt::Display for Report {
                 format_count(self.rightly_split)
             )?;
         }
+        if self.records == 0 && self.directions > 0 {
+            writeln!(f, "{}", self.without_records())?;
+        }
         f.write_str("\n")?;
         for line in table(&self.segments) {
             writeln!(f, "{line}")?;
         }
         for difference in &self.differences {
-            writeln!(f, "\n{}: {}", difference.kind.title(), format_count(difference.count))?;
+            let (count, limits) = (format_count(difference.count), self.limits.of(difference.kind));
+            writeln!(f, "\n{}: {count}{limits}", difference.kind.title())?;
             for example in &difference.examples {
                 writeln!(f, "  {example}")?;
             }
@@ -238,6 +313,55 @@ fn is_zero(n: &u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn report(findings: Findings, messages: MessageCounters) -> String {
+        let settings = Settings {
+            time_tolerance: 1_000_000,
+            idle: Some(15_000_000_000),
+            late_limit: Some(2_000_000_000),
+            ..Settings::default()
+        };
+        Report::new(findings, messages, &settings).to_string()
+    }
+
+    fn findings(records: u64, kinds: &[Kind]) -> Findings {
+        let difference = |&kind| Difference { kind, count: 161, examples: Vec::new() };
+        Findings {
+            directions: 146_668,
+            records,
+            differences: kinds.iter().map(difference).collect(),
+            ..Findings::default()
+        }
+    }
+
+    #[test]
+    fn a_difference_says_by_what_it_was_judged() {
+        let all = findings(9, &[Kind::Missing, Kind::Split, Kind::Time, Kind::Late]);
+        let text = report(all, MessageCounters::default());
+        for line in [
+            "\nmissing flows: 161\n",
+            "\nflows split without a time-out: 161 (`idle` 15.0 s, no `active`)\n",
+            "\nflows with wrong times: 161 (by more than 1.00 ms, or the exporter's unit where that is \
+             coarser: `time_tolerance`)\n",
+            "\nrecords exported late: 161 (by more than 2.00 s: `late_limit`)\n",
+        ] {
+            assert!(text.contains(line), "{line}: {text}");
+        }
+        assert!(!text.contains("no flow record"), "{text}");
+    }
+
+    #[test]
+    fn where_nothing_was_exported_that_is_said_first() {
+        let missing = || findings(0, &[Kind::Missing]);
+        let line = |messages| report(missing(), messages).lines().nth(1).unwrap().to_owned();
+        let none = line(MessageCounters::default());
+        assert!(none.contains("there is no NetFlow v5, v9 or IPFIX message"), "{none}");
+        let read = MessageCounters { messages: 3, ..MessageCounters::default() };
+        assert!(line(read).starts_with("no flow record was found in 3 messages"), "{}", line(read));
+        let unknown = MessageCounters { without_template: 2, ..read };
+        let text = line(unknown);
+        assert!(text.starts_with("no flow record could be read: 2 came without their template"));
+    }
 
     #[test]
     fn the_sums_stand_below_their_names() {

@@ -37,7 +37,7 @@ pub(super) struct ComparisonTable {
     lateness: Hist,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Findings {
     /// Flows' directions in the truth, and those of them that were exported exactly.
     pub directions: u64,
