@@ -137,7 +137,7 @@ pub fn program(loaded: Result<(), String>) -> DoctorFinding {
             "BPF programs",
             false,
             format!("do not load: {}", e.lines().next().unwrap_or_default()),
-            "needed by af_xdp and by reflectors in the kernel only; run as root (CAP_BPF, CAP_NET_ADMIN)",
+            "needed by af_xdp, 'sonde reflect --kernel', 'sonde rtt IFACE' (but with --engine af_packet) and 'sonde flow --engine header'; run as root (CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN)",
         ),
     }
 }
@@ -298,6 +298,22 @@ mod tests {
         assert_eq!(tai_offset(&state).found, "TAI - UTC = 37 s");
         state.synchronised = false;
         assert!(warns(&synchronisation(&state)));
+    }
+
+    #[test]
+    fn whoever_needs_bpf_programs_is_named_with_the_capabilities() {
+        let refused = program(Err("this process lacks CAP_BPF\nsecond line".into()));
+        assert!(warns(&refused) && refused.found == "do not load: this process lacks CAP_BPF");
+        for part in [
+            "af_xdp",
+            "reflect --kernel",
+            "rtt IFACE",
+            "flow --engine header",
+            "CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN",
+        ] {
+            let advice = refused.advice.as_deref().unwrap_or_default();
+            assert!(advice.contains(part), "{part}: {advice}");
+        }
     }
 
     #[test]
