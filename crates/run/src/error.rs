@@ -14,14 +14,28 @@ pub enum RunError {
     #[error("{0}")]
     Settings(SettingsError),
     /// This host does not let it: a privilege, an interface, an engine, a file of data.
-    #[error("{0:#}")]
+    #[error("{}", one_line(.0))]
     Host(anyhow::Error),
     /// It ran, but what it was to write could not be written.
     #[error("{0}")]
     Unsaved(UnsavedFile),
     /// The end was asked for while a start waited, before anything was measured.
-    #[error("{0:#}")]
+    #[error("{}", one_line(.0))]
     Interrupted(anyhow::Error),
+}
+
+/// An error and its causes on one line. What the text before says already is not repeated: many
+/// errors say their cause in the midst of their own text, before the next step.
+pub fn one_line(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text += &format!(": {cause}");
+        }
+    }
+    text
 }
 
 /// A file that could not be written. The text names it, the cause and the next step.
@@ -156,7 +170,7 @@ impl From<String> for SettingsError {
 /// With its causes on one line.
 impl From<anyhow::Error> for SettingsError {
     fn from(error: anyhow::Error) -> SettingsError {
-        format!("{error:#}").into()
+        one_line(&error).into()
     }
 }
 
@@ -178,6 +192,22 @@ impl fmt::Display for FileLine {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let refused = || io::Error::from_raw_os_error(libc::EACCES);
+        let within = sonde_sys::SysError::Io {
+            what: "open eth0".into(),
+            source: refused(),
+            hint: "; be root".into(),
+        };
+        let text = "probe: open eth0: Permission denied (os error 13); be root";
+        let error = anyhow::Error::from(within).context("probe");
+        assert_eq!(one_line(&error), text);
+        assert_eq!(RunError::Host(error).to_string(), text);
+        let other = anyhow::Error::from(refused()).context("no x").context("no y");
+        assert_eq!(one_line(&other), "no y: no x: Permission denied (os error 13)");
+    }
 
     #[test]
     fn key_and_line_are_fields_and_the_text_is_whole() {
