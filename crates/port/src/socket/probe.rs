@@ -3,11 +3,12 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsRawFd;
+use std::time::Duration;
 use std::{io, mem::size_of};
 
-use sonde_sys::clock::tai_now;
+use sonde_sys::clock::steady_now;
 use sonde_sys::syscall::{self, SockAddr};
-use sonde_wire::StampSource;
+use sonde_wire::{StampSource, Time};
 
 use crate::errqueue::{Awaited, Batch, SCM_TS_OPT_ID, ToTai, enable, sent_stamp};
 
@@ -29,7 +30,7 @@ pub(super) fn probe(tx_stamps: bool) -> Found {
     };
     for ip in [IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)] {
         if try_on(ip, tx_stamps, &mut found).is_ok() {
-            found.remark = if found.rx == StampSource::User { ", no kernel stamps" } else { "" };
+            found.remark = if found.rx == StampSource::User { LACKING } else { "" };
             break;
         }
     }
@@ -52,9 +53,10 @@ fn try_on(ip: IpAddr, tx_stamps: bool, found: &mut Found) -> io::Result<()> {
     let payload = [0u8; 16];
     let mut memory = [0u8; 64];
     let mut chosen = tx_stamps;
-    let deadline = tai_now() + LIMIT;
-    // The kernel turns receive stamps on with a delay: the first packets may lack them.
-    while tai_now() < deadline {
+    let mut patience = Patience::new(steady_now());
+    // The kernel turns receive stamps on with a delay, by work of its own that a busy host does
+    // late: the first packets may lack them.
+    while patience.lasts(steady_now()) {
         batch.outgoing(0, &payload, Some((own, v6)));
         if tx_stamps {
             Awaited::new(false, 1).ask(&mut batch, 0, 0);
@@ -87,13 +89,55 @@ fn try_on(ip: IpAddr, tx_stamps: bool, found: &mut Found) -> io::Result<()> {
         if found.rx == StampSource::Kernel && (!tx_stamps || found.tx == StampSource::Kernel) {
             break;
         }
+        // It leaves the processor to that work.
+        std::thread::sleep(PAUSE);
     }
     Ok(())
 }
 
-/// How long the probing may take, ns.
-const LIMIT: i64 = 20_000_000;
+/// How long stamps are waited for: for a time, and for a number of tries. A host that did not run
+/// this process for that time has shown nothing.
+struct Patience {
+    deadline: Time,
+    tries: u32,
+}
+
+impl Patience {
+    /// From `now` on.
+    fn new(now: Time) -> Patience {
+        Patience { deadline: now + LIMIT, tries: 0 }
+    }
+
+    /// Whether to try once more.
+    fn lasts(&mut self, now: Time) -> bool {
+        self.tries += 1;
+        self.tries <= LEAST_TRIES || now < self.deadline
+    }
+}
+
+/// Stamps that come later are used all the same: what is said is true of the start only.
+const LACKING: &str = ", no kernel stamps at the start";
+/// How long the probing may take, ns, unless it had hardly a try in this time.
+const LIMIT: i64 = 200_000_000;
+const LEAST_TRIES: u32 = 20;
+/// Between two tries.
+const PAUSE: Duration = Duration::from_millis(1);
 /// How long one datagram is waited for, ns.
 const STEP: i64 = 2_000_000;
 /// An id that the kernel would not have counted up to.
 const MARK: u32 = 0x50BE_0001;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_that_stands_still_has_its_tries_all_the_same() {
+        let tries = |step: i64| {
+            let mut patience = Patience::new(Time::ZERO);
+            (0..).take_while(|n| patience.lasts(Time::ZERO + n * step)).count()
+        };
+        assert_eq!(tries(PAUSE.as_nanos() as i64), 200, "a millisecond each");
+        assert_eq!(tries(10 * LIMIT), 20, "each try later than the limit");
+    }
+}
