@@ -128,7 +128,7 @@ pub(crate) fn run(command: &[&str]) -> Result<String, LabError> {
         .args(&command[1..])
         .stdin(Stdio::null())
         .output()
-        .map_err(|source| LabError::Start { command: command.join(" "), source })?;
+        .map_err(|cause| LabError::Start { command: command.join(" "), cause })?;
     if !output.status.success() {
         return Err(LabError::Failed {
             command: command.join(" "),

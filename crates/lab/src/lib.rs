@@ -41,13 +41,14 @@ pub enum LabError {
     /// To make network namespaces needs root.
     #[error("network namespaces need root; run this with sudo")]
     Privilege,
-    /// A command cannot be started.
-    #[error("cannot run '{command}': {source}; 'make setup' installs what is needed")]
+    /// A command cannot be started. The text says the cause, here and below: it is no `source` too,
+    /// which would say it twice.
+    #[error("cannot run '{command}': {cause}; 'make setup' installs what is needed")]
     Start {
         /// The command line, program first.
         command: String,
         /// Why, as the kernel says it.
-        source: std::io::Error,
+        cause: std::io::Error,
     },
     /// A command that ran and reported failure.
     #[error("'{command}' failed ({status}): {message}")]
@@ -74,24 +75,32 @@ pub enum LabError {
         package: String,
     },
     /// A file or kernel setting.
-    #[error("{path}: {source}", path = path.display())]
+    #[error("{path}: {cause}{step}", path = path.display(), step = step(cause))]
     File {
         /// The file, or that of the setting below /proc or /sys.
         path: std::path::PathBuf,
         /// Why, as the kernel says it.
-        source: std::io::Error,
+        cause: std::io::Error,
     },
     /// The kernel was asked by netlink.
-    #[error("cannot {what}: {source}")]
+    #[error("cannot {what}: {cause}")]
     Netlink {
         /// What was asked for.
         what: &'static str,
         /// Why, as the kernel says it.
-        source: std::io::Error,
+        cause: std::io::Error,
     },
     /// A relay cannot go on.
     #[error("relay: {0}")]
     Relay(std::io::Error),
+}
+
+/// What to do about a file that cannot be had.
+fn step(cause: &std::io::Error) -> &'static str {
+    match cause.kind() {
+        std::io::ErrorKind::PermissionDenied => "; this needs root, outside of a container",
+        _ => "",
+    }
 }
 
 impl LabError {

@@ -36,7 +36,7 @@ impl Console {
         command.stderr(Stdio::piped());
         let mut child = command
             .spawn()
-            .map_err(|source| LabError::Start { command: format!("{command:?}"), source })?;
+            .map_err(|cause| LabError::Start { command: format!("{command:?}"), cause })?;
         let (sender, lines) = channel();
         let outputs: [Box<dyn std::io::Read + Send>; 2] = [
             Box::new(child.stdout.take().expect("piped")),

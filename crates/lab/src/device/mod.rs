@@ -52,6 +52,7 @@ use self::context::DeviceContext;
 use self::function::Function;
 use self::ports::{MONITORED, TESTER_PORTS, TESTERS};
 use self::run_dir::RunDir;
+use crate::lab::is_root;
 use crate::{Host, Lab, LabError, LinkOptions};
 
 /// A test bed in use. Dropping it, in a panic too, ends its processes and removes it; what a
@@ -89,6 +90,9 @@ impl LabBed {
     /// privilege by its name.
     pub fn build(spec: &BedSpec) -> Result<LabBed, LabError> {
         spec.check()?;
+        if !is_root() {
+            return Err(LabError::Privilege);
+        }
         let mut lab = Lab::new("bed")?;
         let run_dir = RunDir::make(lab.stem())?;
         let testers = [lab.host(TESTERS[0])?, lab.host(TESTERS[1])?];

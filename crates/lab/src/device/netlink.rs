@@ -39,7 +39,7 @@ pub(crate) fn threads(host: &Host, interfaces: &[String]) -> Result<Vec<u32>, La
 pub(crate) fn has_family(name: &str) -> Result<bool, LabError> {
     let found = Generic::open().and_then(|mut generic| generic.family(name));
     let found =
-        found.map_err(|source| LabError::Netlink { what: "look for a netlink family", source })?;
+        found.map_err(|cause| LabError::Netlink { what: "look for a netlink family", cause })?;
     Ok(found.is_some())
 }
 
@@ -61,5 +61,5 @@ fn asked<T: Send>(
     what: &'static str,
     ask: impl FnOnce() -> io::Result<T> + Send,
 ) -> Result<T, LabError> {
-    host.inside(ask)?.map_err(|source| LabError::Netlink { what, source })
+    host.inside(ask)?.map_err(|cause| LabError::Netlink { what, cause })
 }

@@ -102,8 +102,8 @@ fn owner(name: &str) -> Option<u32> {
     pid.parse().ok()
 }
 
-pub(crate) fn file_error(path: &Path, source: io::Error) -> LabError {
-    LabError::File { path: path.to_owned(), source }
+pub(crate) fn file_error(path: &Path, cause: io::Error) -> LabError {
+    LabError::File { path: path.to_owned(), cause }
 }
 
 /// Begins the name of each namespace and folder that a lab makes.
@@ -116,6 +116,18 @@ mod tests {
     use std::process::id;
 
     use super::*;
+
+    #[test]
+    fn a_refused_file_says_the_cause_once_and_what_to_do() {
+        let refused = io::Error::from_raw_os_error(13);
+        let error = file_error(Path::new("/run/sonde/x"), refused);
+        let text = "/run/sonde/x: Permission denied (os error 13); this needs root, outside of a \
+                    container";
+        assert_eq!(error.to_string(), text);
+        assert!(std::error::Error::source(&error).is_none(), "it would be said twice");
+        let full = file_error(Path::new("/x"), io::Error::from_raw_os_error(28));
+        assert_eq!(full.to_string(), "/x: No space left on device (os error 28)");
+    }
 
     #[test]
     fn only_a_labs_names_have_an_owner() {
