@@ -42,8 +42,10 @@ pub struct ReflectorReport {
     pub reflected: u64,
     /// Replies a second: of a record since the record before, of the state since a second ago.
     pub per_second: f64,
-    /// Sessions of the reflector in user space.
+    /// Sessions of the reflector in user space. What the kernel's program answers is in none.
     pub sessions: usize,
+    /// Sessions that the kernel's program has begun since the start. `None`: there is no program.
+    pub kernel_sessions: Option<u64>,
     /// The counters of the reflector in user space, by name.
     pub user: BTreeMap<&'static str, u64>,
     /// The counters of its engine, by name.
@@ -237,6 +239,7 @@ fn report(
         reflected,
         per_second: reflected.saturating_sub(before) as f64 / seconds,
         sessions: s.sessions,
+        kernel_sessions: kernel.map(KernelCounts::sessions),
         user: s.counters.iter().collect(),
         port: s.port.iter().collect(),
         kernel: kernel.map(|counts| counts.iter().collect()),

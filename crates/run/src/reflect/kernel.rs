@@ -107,6 +107,11 @@ impl KernelCounts {
         self.0.get("reflected").copied().unwrap_or(0)
     }
 
+    /// Sessions begun: senders that have asked a second time, or again after their session's end.
+    pub fn sessions(&self) -> u64 {
+        self.0.get("new_sessions").copied().unwrap_or(0)
+    }
+
     /// Name and value of each counter, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         self.0.iter().map(|(name, n)| (*name, *n))

@@ -98,7 +98,7 @@ impl InKernel for Program {
     }
 
     fn counts(&mut self) -> Result<KernelCounts> {
-        let program = [("reflected", 10 * self.looks), ("dropped_rate", 3)];
+        let program = [("reflected", 10 * self.looks), ("new_sessions", 15), ("dropped_rate", 3)];
         Ok(KernelCounts::new(program.into_iter(), self.looks, [0, 0]))
     }
 
@@ -169,7 +169,7 @@ fn a_record_each_interval_and_one_at_the_end_with_all_counters() {
         assert_eq!(record.sessions, 7);
         assert_eq!(record.user["reflected"], record.reflected);
         assert_eq!(record.port["tx_frames"], record.reflected);
-        assert_eq!(record.kernel, None);
+        assert_eq!((&record.kernel, record.kernel_sessions), (&None, None));
     }
     assert_eq!(reflect.status.get(), records[3], "the state is the latest record");
     assert_eq!(ended.counters["user_reflected"], 35_000);
@@ -192,6 +192,7 @@ fn the_state_has_all_counters_from_the_start_and_is_new_each_second() {
     assert_eq!(state.reflected, 7_000 + 9 * 34, "the look at 8 s is that at which it ends");
     assert!((state.per_second - 1_045.0).abs() < 1e-6, "{}", state.per_second);
     assert_eq!((state.sessions, state.user["reflected"]), (7, 7_000));
+    assert_eq!(state.kernel_sessions, Some(15));
 }
 
 #[test]
