@@ -159,7 +159,8 @@ pub struct StreamArgs {
     /// Time between the probes of one stream [default: 1s]
     #[arg(short, long, value_name = "TIME", value_parser = parse_positive_duration)]
     pub interval: Option<i64>,
-    /// Stop after this many probes on each stream
+    /// Stop after this many probes were sent on each stream; a sender that is late and leaves some out
+    /// takes longer for them
     #[arg(short, long, value_name = "N", value_parser = parse_count)]
     pub count: Option<u64>,
     /// Length of the IP packet, bytes [default: 72 for IPv4, 92 for IPv6]

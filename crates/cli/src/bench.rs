@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 use sonde_results::bench::{BenchRun, Measurement};
+use sonde_results::caveat::Caveat;
 use sonde_run::error::RunError;
 use sonde_testbed::execution::{self, Event, Settings};
 use sonde_testbed::expand::{self, expand};
@@ -60,6 +61,7 @@ pub fn run(args: &BenchArgs) -> Result<Exit, Failure> {
         Some(e) => return Err(e.into()),
     }
     printed?;
+    doubts(&run.measurements).iter().for_each(|line| printer.note(line));
     let pages = folder.display();
     printer.note(&format!("run folder: {pages}; 'sonde report {pages}' makes the report"));
     if let Some(count) = NonZero::new(status.errors.len()) {
@@ -77,6 +79,16 @@ pub fn run(args: &BenchArgs) -> Result<Exit, Failure> {
         ));
     }
     Ok(verdict(&run.measurements, status.never_applied.is_empty()))
+}
+
+/// Each caveat once, with what to do: the lines of the measurements have no room for that.
+fn doubts(measured: &[Measurement]) -> Vec<String> {
+    let has = |caveat: &Caveat| measured.iter().filter(|m| m.caveats.contains(*caveat)).count();
+    let line = |caveat: Caveat| {
+        let (text, advice) = (caveat.text(), caveat.advice());
+        format!("! {text} ({} of {} measurements): {advice}", has(&caveat), measured.len())
+    };
+    Caveat::ALL.into_iter().filter(|caveat| has(caveat) > 0).map(line).collect()
 }
 
 /// What a run comes to: a failure of the device goes before what could not be decided.
@@ -101,6 +113,21 @@ mod tests {
     use sonde_results::bench::{Check, Finding, Quantity};
 
     use super::*;
+
+    #[test]
+    fn a_busy_host_is_said_once_with_the_next_step() {
+        let mut all = vec![Measurement::default(); 4];
+        assert!(doubts(&all).is_empty());
+        for m in &mut all[..3] {
+            m.caveats.insert(Caveat::TrialsInvalid);
+        }
+        let lines = doubts(&all);
+        let [line] = &lines[..] else { panic!("{lines:?}") };
+        let begin = "! some loads were never measured by a valid trial (3 of 4 measurements): this \
+                     host is busy, or too slow";
+        assert!(line.starts_with(begin), "{line}");
+        assert!(line.contains("another --out"), "what was measured is not measured again: {line}");
+    }
 
     #[test]
     fn a_run_is_sound_failed_or_undecided() {

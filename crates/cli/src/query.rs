@@ -264,7 +264,7 @@ fn overview(rows: &[OverviewRow], by: &[String], reader: &EmbeddedReader, respon
     let quantile = |row: &OverviewRow, n: usize| {
         format_ns_or_dash(row.summary.quantiles_ns.get(n).copied().flatten())
     };
-    let table = TextTable::new([
+    let mut table = TextTable::new([
         TextColumn { left: true, ..column(head, 0, &name) },
         column("sent", 2, &|row| format_count(row.summary.sent)),
         column("lost", 0, &|row| format_count(row.summary.lost)),
@@ -277,6 +277,8 @@ fn overview(rows: &[OverviewRow], by: &[String], reader: &EmbeddedReader, respon
         column("doubtful", 1, &|row| doubts(&row.summary.caveats, row.summary.intervals)),
     ]);
     let (width, style) = (terminal_size().0, Style::for_stdout());
+    table.leave_out(width, 1);
+    table.cut_first(width, NAME_LEAST);
     table.lines(width, style, |_, _| Tone::Plain).iter().for_each(|line| outln!("{line}"));
 }
 
@@ -313,7 +315,7 @@ fn rtt_top(table: &RttTopTable, reader: &EmbeddedReader, response: &Response) {
     let quantile = |figures: &RttFigures, n: usize| {
         format_ns_or_dash(figures.quantiles_ns.get(n).copied().flatten())
     };
-    let table = TextTable::new([
+    let mut table = TextTable::new([
         text("group", 0, &|row| row.0.clone()),
         text("unit", 2, &|row| row.1.clone()),
         column("min", 0, &|f| format_ns_or_dash(f.min_ns)),
@@ -326,6 +328,8 @@ fn rtt_top(table: &RttTopTable, reader: &EmbeddedReader, response: &Response) {
         column("doubtful", 1, &|f| doubts(&f.caveats, f.intervals)),
     ]);
     let (width, style) = (terminal_size().0, Style::for_stdout());
+    table.leave_out(width, 1);
+    table.cut_first(width, NAME_LEAST);
     table.lines(width, style, |_, _| Tone::Plain).iter().for_each(|line| outln!("{line}"));
 }
 
@@ -361,6 +365,8 @@ pub fn label(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
+/// What a row is of is cut to this length at least, columns.
+const NAME_LEAST: usize = 6;
 /// Those of the table.
 const QUANTILES: [f64; 2] = [0.5, 0.99];
 

@@ -25,11 +25,21 @@ fn print(record: &ReflectorReport, json: bool) {
         }
         return;
     }
+    outln!("{}", line(record));
+}
+
+/// A report on one line: what was answered and where, and all that was not answered.
+fn line(record: &ReflectorReport) -> String {
     let ReflectorReport { reflected, per_second, sessions, user, port, kernel, .. } = record;
-    let mut line = format!("reflected {reflected} ({per_second:.0}/s), {sessions} sessions");
-    if let Some(kernel) = kernel {
-        line += &format!(", {} in the kernel", kernel.get("reflected").copied().unwrap_or(0));
-    }
+    let mut line = format!("reflected {reflected} ({per_second:.0}/s), ");
+    line += &match (kernel, record.kernel_sessions) {
+        (Some(kernel), Some(begun)) => format!(
+            "{} of them in the kernel; sessions: {begun} begun in the kernel, {sessions} in user \
+             space",
+            kernel.get("reflected").copied().unwrap_or(0)
+        ),
+        _ => format!("{sessions} sessions"),
+    };
     let dropped = user.iter().filter(|(name, _)| name.starts_with("dropped"));
     let lost_counters = ["rx_dropped", "rx_invalid", "tx_dropped", "interface_lost"];
     let lost = port.iter().filter(|(name, _)| lost_counters.contains(name));
@@ -40,5 +50,30 @@ fn print(record: &ReflectorReport, json: bool) {
     for (name, n) in dropped.chain(lost).chain(refused).filter(|(_, n)| **n > 0) {
         line += &format!(", {name} {n}");
     }
-    outln!("{line}");
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sessions_of_kernel_and_user_space_are_both_shown() {
+        let mut report = ReflectorReport {
+            reflected: 360,
+            per_second: 36.0,
+            sessions: 12,
+            user: [("dropped_short", 2), ("reflected", 360)].into(),
+            ..ReflectorReport::default()
+        };
+        assert_eq!(line(&report), "reflected 360 (36/s), 12 sessions, dropped_short 2");
+        report.sessions = 1;
+        report.kernel_sessions = Some(15);
+        report.kernel = Some([("reflected", 350), ("new_sessions", 15)].into());
+        let wanted = "reflected 360 (36/s), 350 of them in the kernel; sessions: 15 begun in the \
+                      kernel, 1 in user space, dropped_short 2";
+        assert_eq!(line(&report), wanted);
+        let json = serde_json::to_value(&report).unwrap();
+        assert_eq!((&json["sessions"], &json["kernel_sessions"]), (&1.into(), &15.into()));
+    }
 }

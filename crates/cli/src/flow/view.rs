@@ -89,7 +89,7 @@ pub fn live(s: &FlowSnapshot<'_>, width: usize, height: usize, style: Style) -> 
         style.paint(tone, &clip(&third, width)),
         clip(&protocol_line(s.protocols), width),
     ];
-    let doubts = doubts(s.caveats, width, style);
+    let doubts = doubts(s.caveats, s.engine, width, style);
     let room = height.saturating_sub(lines.len() + doubts.len() + 4);
     if !s.top.is_empty() && room > 0 {
         lines.push(String::new());
@@ -222,7 +222,7 @@ pub fn summary(run: &FlowRun, width: usize, style: Style) -> Vec<String> {
             .iter()
             .map(|line| style.paint(Tone::Dim, line)),
     );
-    lines.extend(doubts(run.caveats, width, style));
+    lines.extend(doubts(run.caveats, &run.config.engine, width, style));
     lines
 }
 
@@ -293,12 +293,14 @@ fn table<T>(
     };
     let rows: Vec<[String; 6]> = rows.iter().map(row).collect();
     let heads = ["PROTO", "SOURCE", "DESTINATION", heads[0], heads[1], heads[2]];
-    let table = TextTable::new(heads.into_iter().enumerate().map(|(i, head)| TextColumn {
+    let mut table = TextTable::new(heads.into_iter().enumerate().map(|(i, head)| TextColumn {
         head,
         rank: 0,
         left: i < 3,
         cells: rows.iter().map(|row| row[i].clone()).collect(),
     }));
+    // A value without its unit is none; an address is known by its begin, or in the run file.
+    table.cut(width, &["SOURCE", "DESTINATION"], ADDRESS_LEAST);
     table.lines(width, style, |_, _| Tone::Plain)
 }
 
@@ -314,13 +316,15 @@ fn protocol_name(number: u8) -> String {
     protocol::name(number).map_or_else(|| format!("IP-{number}"), str::to_owned)
 }
 
-fn doubts(caveats: CaveatSet, width: usize, style: Style) -> Vec<String> {
+fn doubts(caveats: CaveatSet, engine: &str, width: usize, style: Style) -> Vec<String> {
     let command = signals::command_line();
-    let context = AdviceContext { engine: "", command: &command, caveats };
+    let context = AdviceContext { engine, command: &command, caveats };
     let doubts = caveats.iter().flat_map(|c| wrapped(&c.line(&context), width));
     doubts.map(|line| style.paint(Tone::Warn, &line)).collect()
 }
 
+/// Addresses are cut to this length at least, columns.
+const ADDRESS_LEAST: usize = 8;
 /// Protocols on their line.
 const PROTOCOLS: usize = 6;
 /// Flows in the summary.

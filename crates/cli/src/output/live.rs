@@ -14,6 +14,7 @@ use super::interval_lines::IntervalSum;
 use super::sparkline::sparkline;
 use super::style::{Style, Tone, clip};
 use super::table;
+use super::unanswered::Unanswered;
 
 /// What is known at one moment of a run.
 #[derive(Clone, Copy, Debug)]
@@ -58,7 +59,13 @@ pub fn table(
     let context = AdviceContext { engine: snapshot.engine, command: snapshot.command, caveats };
     let doubts: Vec<String> = caveats
         .iter()
-        .flat_map(|c| wrapped(&c.line(&context), width))
+        .flat_map(|c| match (c, snapshot.latest.is_empty()) {
+            (Caveat::NoReply, false) => {
+                let latest = Unanswered::in_latest(snapshot.streams, snapshot.latest);
+                wrapped(&latest.line(&context), width)
+            }
+            _ => wrapped(&c.line(&context), width),
+        })
         .map(|line| style.paint(Tone::Warn, &line))
         .collect();
     let room = height.saturating_sub(lines.len() + doubts.len() + 4);
@@ -67,6 +74,7 @@ pub fn table(
         rows.push(StreamGroup {
             label: "all".into(),
             dscp: None,
+            source_port: None,
             members: snapshot.streams.len(),
             interval: std::borrow::Cow::Borrowed(&all),
         });

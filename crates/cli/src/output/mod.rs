@@ -11,3 +11,4 @@ pub mod style;
 pub mod summary;
 pub mod table;
 pub mod text_table;
+mod unanswered;

@@ -9,22 +9,28 @@ use sonde_results::{Hist, Interval, Run};
 use std::borrow::Cow;
 use std::io::{self, Write};
 
-use super::groups::{self, StreamGroup, clocks_compare};
+use super::groups::{self, Distinctions, StreamGroup, clocks_compare};
 use super::live::wrapped;
 use super::sparkline::sparkline;
 use super::style::{Style, Tone, clip};
 use super::table;
+use super::unanswered::Unanswered;
 
 /// Writes the summary of `run`, its tables at most `width` wide.
 pub fn write(out: &mut impl Write, run: &Run, width: usize, style: Style) -> io::Result<()> {
     let doubts = all_caveats(run);
     if run.streams.len() <= FEW {
+        let distinctions = Distinctions::of(&run.streams);
         for (info, total) in run.streams.iter().zip(&run.totals) {
-            let title = if info.destination.ip().to_string() == info.target {
-                format!("--- {} {} ---", info.destination, format_dscp(info.dscp))
+            let mut title = if info.destination.ip().to_string() == info.target {
+                format!("--- {} {}", info.destination, format_dscp(info.dscp))
             } else {
-                format!("--- {} ({}) {} ---", info.target, info.destination, format_dscp(info.dscp))
+                format!("--- {} ({}) {}", info.target, info.destination, format_dscp(info.dscp))
             };
+            if let Some(port) = distinctions.source_port(info) {
+                title += &format!(" from port {port}");
+            }
+            title += " ---";
             writeln!(out, "{}", style.paint(Tone::Head, &clip(&title, width)))?;
             statistics(out, total, true, doubts, width, style)?;
         }
@@ -39,6 +45,7 @@ pub fn write(out: &mut impl Write, run: &Run, width: usize, style: Style) -> io:
                 StreamGroup {
                     label: "all".into(),
                     dscp: None,
+                    source_port: None,
                     members: run.streams.len(),
                     interval: Cow::Borrowed(&run.overall),
                 },
@@ -55,7 +62,9 @@ pub fn write(out: &mut impl Write, run: &Run, width: usize, style: Style) -> io:
     of_all.merge(run.overall.caveats);
     for caveat in doubts.iter() {
         let (some, all) = (with(&run.totals, caveat), run.streams.len());
-        let line = if of_all.contains(caveat) || some == all {
+        let line = if caveat == Caveat::NoReply {
+            Unanswered::of(&run.streams, &run.totals).line(&context)
+        } else if of_all.contains(caveat) || some == all {
             caveat.line(&context)
         } else {
             let (some, all) = (format_count(some as u64), format_count(all as u64));
@@ -278,6 +287,7 @@ fn sending(health: &Health, limit: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sonde_results::StreamInfo;
     use sonde_results::testing::{golden, probe as sample};
 
     fn text(run: &Run) -> String {
@@ -332,11 +342,34 @@ mod tests {
     }
 
     #[test]
+    fn streams_that_differ_by_their_source_port_have_it_in_their_titles() {
+        let mut run = sample::run(4, 1);
+        let first = run.streams[0].clone();
+        for (port, info) in (50_000..).zip(&mut run.streams) {
+            *info = StreamInfo { source: (first.source.ip(), port).into(), ..first.clone() };
+        }
+        run.totals[2].counters.received = 0;
+        run.totals[2].counters.lost = run.totals[2].counters.sent;
+        run.totals[2].caveats.insert(Caveat::NoReply);
+        run.overall.caveats.insert(Caveat::NoReply);
+        let text = text(&run);
+        for port in 50_000..50_004 {
+            assert!(
+                text.contains(&format!("--- 10.2.0.1:862 BE from port {port} ---\n")),
+                "{text}"
+            );
+        }
+        let said = "! 1 of 4 streams was never answered (10.2.0.1 from port 50002): ";
+        assert!(text.replace("\n  ", " ").contains(said), "{text}");
+    }
+
+    #[test]
     fn nothing_received_is_said_in_one_line() {
         let mut run = sample::run(1, 1);
         run.totals[0] = Interval::empty(0);
         run.totals[0].counters.sent = 5;
         run.totals[0].counters.lost = 5;
+        run.totals[0].counters.settle_sides();
         let text = text(&run);
         assert!(text.contains("5 sent, 0 received, 5 lost (100%)\n\nmeasured with"), "{text}");
     }

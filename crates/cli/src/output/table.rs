@@ -9,7 +9,9 @@ use super::text_table::{TextColumn, TextTable};
 
 /// Renders `groups` in at most `width` columns: what matters least is left out first.
 pub fn render(groups: &[StreamGroup<'_>], width: usize, style: Style) -> Vec<String> {
-    let mut table = TextTable::new(COLUMNS.iter().map(|&(head, rank, left, cell)| TextColumn {
+    let ports = groups.iter().any(|g| g.source_port.is_some());
+    let columns = COLUMNS.iter().filter(|(head, ..)| ports || *head != SOURCE_PORT);
+    let mut table = TextTable::new(columns.map(|&(head, rank, left, cell)| TextColumn {
         head,
         rank,
         left,
@@ -26,8 +28,11 @@ pub fn render(groups: &[StreamGroup<'_>], width: usize, style: Style) -> Vec<Str
 /// Heading, rank, whether it stands left, what a group has in it: see [`TextColumn`].
 type Spec = (&'static str, u8, bool, fn(&StreamGroup<'_>) -> String);
 
+/// Shown where streams differ only by this.
+const SOURCE_PORT: &str = "SRC PORT";
 const COLUMNS: &[Spec] = &[
     ("TARGET", 0, true, |g| g.label.to_string()),
+    (SOURCE_PORT, 0, false, |g| g.source_port.map_or_else(String::new, |port| port.to_string())),
     ("DSCP", 0, true, |g| g.dscp.map_or_else(|| "all".into(), format_dscp)),
     ("SENT", 3, false, |g| format_count(g.interval.counters.sent)),
     ("LOSS", 0, false, |g| format_share(g.interval.counters.lost, g.interval.counters.sent)),
@@ -85,6 +90,22 @@ mod tests {
         );
         let narrow = render(&groups, 44, Style::default());
         assert_eq!(narrow[0], "TARGET     DSCP  LOSS  RTT P50      P99");
+    }
+
+    #[test]
+    fn source_ports_have_a_column_where_nothing_else_tells_streams_apart() {
+        let mut run = sample::run(2, 1);
+        let first = run.streams[0].clone();
+        run.streams[1] = sonde_results::StreamInfo {
+            source: (first.source.ip(), 50_001).into(),
+            ..first.clone()
+        };
+        let c = &mut run.totals[1].counters;
+        (c.received, c.lost) = (0, c.sent);
+        let groups = groups::worst(&run.streams, &run.totals, 9);
+        let lines = render(&groups, 80, Style::default());
+        assert!(lines[0].starts_with("TARGET    SRC PORT  DSCP   SENT"), "{lines:?}");
+        assert!(lines[1].starts_with("10.2.0.1     50001  BE    1,000  100%"), "{lines:?}");
     }
 
     #[test]

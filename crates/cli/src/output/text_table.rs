@@ -44,6 +44,17 @@ impl TextTable {
         }
     }
 
+    /// Narrows the columns with these headings, always the widest of them, to no less than `least`,
+    /// until all fits.
+    pub fn cut(&mut self, width: usize, heads: &[&str], least: usize) {
+        for _ in 0..self.width().saturating_sub(width) {
+            let named = self.0.iter_mut().filter(|(column, _)| heads.contains(&column.head));
+            let widest = named.max_by_key(|(_, width)| *width).filter(|(_, w)| *w > least);
+            let Some((_, widest)) = widest else { return };
+            *widest -= 1;
+        }
+    }
+
     /// Whether it has the column still.
     pub fn has(&self, head: &str) -> bool {
         self.0.iter().any(|(column, _)| column.head == head)
@@ -123,5 +134,26 @@ mod tests {
         assert_eq!(lines(&table, 12), ["NAME    MORE", "a lon…    30", "b          4"]);
         table.leave_out(2, 1);
         assert_eq!(lines(&table, 3), ["NA…", "a …", "b"]);
+    }
+
+    #[test]
+    fn the_widest_of_some_columns_is_cut_and_the_others_stay_whole() {
+        let column = |head, left, cell: &str| TextColumn {
+            head,
+            rank: 0,
+            left,
+            cells: vec![cell.to_string()],
+        };
+        let mut table = TextTable::new([
+            column("A", true, "long enough to be cut"),
+            column("B", true, "fits"),
+            column("TIME", false, "9.96 s"),
+        ]);
+        table.cut(22, &["A", "B"], 3);
+        let lines =
+            |table: &TextTable, width| table.lines(width, Style::default(), |_, _| Tone::Plain);
+        assert_eq!(lines(&table, 22), ["A         B       TIME", "long en…  fits  9.96 s"]);
+        table.cut(0, &["A", "B"], 3);
+        assert_eq!(lines(&table, 16), ["A    B      TIME", "lo…  fi…  9.96 s"]);
     }
 }

@@ -101,7 +101,8 @@ pub fn footer(
     style: Style,
 ) -> Vec<String> {
     let command = signals::command_line();
-    let context = AdviceContext { engine: "", command: &command, caveats };
+    let engine = points.first().map_or("", |point| point.how.as_str());
+    let context = AdviceContext { engine, command: &command, caveats };
     let mut lines: Vec<String> =
         coverage::lines(coverage).iter().flat_map(|line| wrapped(line, width)).collect();
     let mut by_hook: Vec<(&str, Vec<String>)> = Vec::new();

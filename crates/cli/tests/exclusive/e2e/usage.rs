@@ -46,6 +46,9 @@ fn without_privilege_the_socket_engine_works_and_af_xdp_says_what_it_needs() {
     }
     refused(&as_nobody("reflect --kernel --iface eth0"), 3, &["CAP_NET"]);
     refused(&as_nobody("reflect"), 3, &["862", "CAP_NET_BIND_SERVICE"]);
+    let lab = as_nobody("lab up router");
+    refused(&lab, 3, &["need root"]);
+    assert_eq!(lab.err.matches("denied").count(), 0, "{}", lab.err);
 }
 
 #[test]
