@@ -165,8 +165,8 @@ struct OwnSum {
 impl OwnSum {
     fn time(&self, label: usize) -> OwnTime {
         let late = SampleCounts { n: self.sum.doubtful_n, bad: self.sum.doubtful_bad };
-        // Where most of its time is doubtful, nothing is left to hold that against.
-        let suspect = self.suspect || self.sum.doubtful_n * 2 > self.sum.n;
+        // Where nearly all of its time is doubtful, nothing is left to hold that against.
+        let suspect = self.suspect || self.sum.doubtful_n * 10 > self.sum.n * 9;
         OwnTime { label, late, suspect }
     }
 }

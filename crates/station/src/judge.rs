@@ -5,14 +5,17 @@
 //! did not measure is left out by name: no breach is concluded from either. [`thread`] has the
 //! thread and the clock.
 
+mod burn;
 pub(crate) mod conclude;
 mod located;
 pub(crate) mod maintenance;
 mod passive;
+mod series;
 pub mod settings;
 mod subject;
 pub mod thread;
 pub mod trouble;
+mod usual;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -31,6 +34,7 @@ use self::subject::{
     Doubt, LATE_NS, MemberStream, Subject, SubjectState, packets_warning, subject_name,
 };
 use self::trouble::{JudgeFinding, Trouble, TroubleKind, event, evidence_of};
+pub use self::usual::UsualWanted;
 use crate::alert::model::{Alert, AlertSeverity, LabelSet};
 use crate::alert::silence::Mute;
 use crate::hub::{Report, Said};
@@ -253,12 +257,16 @@ impl StationJudge {
                 TroubleKind::Unavailable => {
                     judge.label().is_some_and(|label| label != AvailabilityLabel::Available)
                 }
-                TroubleKind::StationDoubt | TroubleKind::UnitFailed => true,
+                TroubleKind::StationDoubt | TroubleKind::UnitFailed | TroubleKind::BudgetBurn => {
+                    true
+                }
             };
             let lasts = subject.is_some_and(|s| {
                 s.judges().any(|j| Some(&j.objective().name) == objective && says(j))
             });
-            gone(&trouble.labels) || (objective.is_some() && !lasts)
+            let burns = trouble.kind != TroubleKind::BudgetBurn
+                || subject.is_some_and(|s| s.burns().any(|burn| conclude::is_of(trouble, burn)));
+            gone(&trouble.labels) || (objective.is_some() && !(lasts && burns))
         };
         let stale: Vec<Trouble> = self.open.values().filter(stale).cloned().collect();
         stale.into_iter().for_each(|trouble| self.ends(trouble, now_ns, now_ns));
@@ -309,7 +317,7 @@ impl StationJudge {
             let mut out = JudgeOutput::default();
             let doubts = unit.doubts.make_contiguous();
             subject.handle_timeout(now_ns, unit.runs, doubts, &mut out);
-            if !out.events.is_empty() || !out.months.is_empty() {
+            if !out.events.is_empty() || !out.months.is_empty() || subject.has_burned() {
                 concluded.push((labels.clone(), out));
             }
         }

@@ -13,7 +13,7 @@ use sonde_api::problem::ProblemDetails;
 use sonde_api::request::ChangeContext;
 use sonde_results::sla;
 use sonde_store::query::{EventList, EventRow, TimeRange};
-use sonde_store::{Answer, EventId, EventSeverity, Query, SeriesLabels};
+use sonde_store::{Answer, EventId, EventSeverity, Query, SeriesLabels, StoredEvent};
 
 use super::{StationBackend, of_store, other_answer};
 use crate::alert::alerting::AlertInput;
@@ -151,7 +151,7 @@ pub(super) fn entry_of(row: &EventRow, labels: &BTreeMap<u32, SeriesLabels>) -> 
         known: UtcInstant::from_ns(event.begin_ns),
         end: event.end_ns.map(UtcInstant::from_ns),
         last_good: None,
-        series: event.series.map(|series| series.0).into_iter().collect(),
+        series: series_of(event),
         acknowledged: event.evidence.get(ACKNOWLEDGED).map(|by| EventAcknowledgement {
             by: by["by"].as_str().unwrap_or_default().to_owned(),
             at: UtcInstant::from_ns(by["at_ns"].as_i64().unwrap_or_default()),
@@ -159,6 +159,13 @@ pub(super) fn entry_of(row: &EventRow, labels: &BTreeMap<u32, SeriesLabels>) -> 
         }),
         doubtful: event.evidence.get("doubtful").and_then(Value::as_bool).unwrap_or(false),
     }
+}
+
+/// The series that an event is about: the one, or those of its evidence.
+fn series_of(event: &StoredEvent) -> Vec<u32> {
+    let more = event.evidence.get("series").and_then(Value::as_array);
+    let more = more.into_iter().flatten().filter_map(|id| u32::try_from(id.as_u64()?).ok());
+    event.series.map(|series| series.0).into_iter().chain(more).collect()
 }
 
 fn details_of(evidence: &Value) -> BTreeMap<String, String> {

@@ -296,9 +296,10 @@ fn included_files_count_as_one_configuration() {
 fn the_objectives_of_the_documentation_can_be_judged() {
     let page = include_str!("../../../../docs/sla.md");
     let block = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
-    let config = parse(&format!("[probe.core]\ntarget = [{{ host = 'h' }}]\n{block}"));
+    let units = "[probe.core]\ntarget = [{ host = 'h' }]\n[rtt.uplink]\nsources = ['eth0']";
+    let config = parse(&format!("{units}\n{block}"));
     let config = config.unwrap_or_else(|errors| panic!("{:?}", messages(&errors)));
-    assert_eq!((config.judge.objectives.len(), config.judge.maintenance.len()), (5, 1));
+    assert_eq!((config.judge.objectives.len(), config.judge.maintenance.len()), (7, 1));
 }
 
 #[test]

@@ -206,7 +206,8 @@ impl Explained<'_> {
         let sum = &self.seen.subject;
         let caveat = sum.doubt?;
         let whole = matches!(self.event.kind.as_str(), "unjudged" | "station_doubt");
-        let much = if whole { sum.doubtful_n * 5 > sum.n } else { sum.doubtful_n * 2 > sum.n };
+        // A breach is concluded from what is not doubtful; hardly anything of it may be left.
+        let much = if whole { sum.doubtful_n * 5 > sum.n } else { sum.doubtful_n * 10 > sum.n * 9 };
         much.then(|| {
             let share = format_share(sum.doubtful_n, sum.n);
             let text = format!(

@@ -303,7 +303,7 @@ impl Explaining {
 pub const FIELD: &str = "explanation";
 /// An event is explained so long after its begin, as long as it lasts, and so long after its end,
 /// ns: what was measured is in the store then.
-const AFTER_NS: [i64; 3] = [3_000_000_000, 60_000_000_000, 300_000_000_000];
+const AFTER_NS: [i64; 3] = [3_000_000_000, 60_000_000_000, 330_000_000_000];
 /// Between two looks at what is due.
 const TURN: Duration = Duration::from_millis(200);
 /// Events that wait for their explanation, at most.

@@ -16,6 +16,8 @@ pub(super) struct BurnWatch {
     /// Percent that must be good.
     pub target_percent: f64,
     alert: BurnAlert,
+    /// It is told: until the rate is clearly below the factor again.
+    fires: bool,
 }
 
 /// A pair of windows has begun to fire, or is quiet again.
@@ -23,7 +25,8 @@ pub(super) struct BurnWatch {
 pub(super) struct BurnChange {
     pub objective: String,
     pub rule: BurnRule,
-    pub state: BurnState,
+    /// It fires now.
+    pub fires: bool,
     /// Burn rates over the long and the short window.
     pub rates: (Option<f64>, Option<f64>),
     pub at_ns: i64,
@@ -44,6 +47,7 @@ impl BurnWatch {
                 objective: name.clone(),
                 target_percent: target,
                 alert: BurnAlert::new(*rule, target),
+                fires: false,
             })
         };
         judged.burn_rates.iter().map(pair).collect()
@@ -51,7 +55,7 @@ impl BurnWatch {
 
     /// Whether it fires.
     pub fn fires(&self) -> bool {
-        self.alert.state() == BurnState::Firing
+        self.fires
     }
 
     /// The length of its long window, s.
@@ -69,12 +73,23 @@ impl BurnWatch {
         out: &mut Vec<BurnChange>,
     ) {
         let sample = record.and_then(|record| objective.burn_sample(record));
-        let Some(state) = self.alert.push(range, sample, exclusion) else { return };
+        self.alert.push(range, sample, exclusion);
+        let rates = self.alert.rates();
+        let factor = self.alert.rule().factor;
+        let low = |rate: Option<f64>| rate.is_some_and(|rate| rate < QUIET * factor);
+        let fires = match self.alert.state() {
+            BurnState::Firing => true,
+            BurnState::Quiet => self.fires && !low(rates.0) && !low(rates.1),
+            BurnState::NoData => self.fires,
+        };
+        if fires == std::mem::replace(&mut self.fires, fires) {
+            return;
+        }
         out.push(BurnChange {
             objective: self.objective.clone(),
             rule: self.alert.rule(),
-            state,
-            rates: self.alert.rates(),
+            fires,
+            rates,
             at_ns: range.end_ns,
         });
     }
@@ -87,3 +102,6 @@ pub(super) fn severity(rule: &BurnRule) -> AlertSeverity {
         BurnSeverity::Ticket => AlertSeverity::Warning,
     }
 }
+
+/// A rate that hovers about the factor is one alert: it ends below this share of it.
+const QUIET: f64 = 0.9;

@@ -7,6 +7,7 @@ use sonde_results::sla::{
 };
 use sonde_results::units::{format_count, format_duration, format_elapsed, format_share};
 
+use super::burn::{self, BurnChange, BurnWatch};
 use super::located::LocatedLoss;
 use super::passive::is_traffic;
 use super::subject::{Subject, subject_name};
@@ -23,6 +24,9 @@ impl StationJudge {
         for month in out.months {
             self.month(labels, &month);
         }
+        let Some(subject) = self.subjects.get_mut(labels) else { return };
+        let burned = subject.take_burned();
+        burned.into_iter().for_each(|change| self.burned(labels, &change));
         let Some(subject) = self.subjects.get_mut(labels) else { return };
         for loss in subject.located.told() {
             let happened = located_events(&self.subjects[labels], &loss);
@@ -146,6 +150,43 @@ impl StationJudge {
         }
     }
 
+    /// A pair of windows fires, or is quiet again. Without data it stays as it was.
+    fn burned(&mut self, labels: &LabelSet, change: &BurnChange) {
+        let found = self.settings.objectives.iter().find(|o| o.objective.name == change.objective);
+        let Some(objective) = found.map(|judged| judged.objective.clone()) else { return };
+        let mut labels = objective_labels(labels, &objective);
+        let (long, short) = (window(change.rule.long_s), window(change.rule.short_s));
+        labels.insert(WINDOW.into(), long.clone());
+        if !change.fires {
+            let same =
+                |t: &&Trouble| t.kind == TroubleKind::BudgetBurn && base(&t.labels) == labels;
+            if let Some(trouble) = self.open.values().find(same).cloned() {
+                self.ends(trouble, change.at_ns, change.at_ns);
+            }
+            return;
+        }
+        let rate = |rate: Option<f64>| rate.map_or("?".to_owned(), |rate| format!("{rate:.1}"));
+        let (fast, now) = (rate(change.rates.0), rate(change.rates.1));
+        let title = format!(
+            "{}: {objective}: the error budget is spent {fast} times too fast",
+            subject_name(&labels)
+        );
+        let text = format!(
+            "{fast} times over {long}, {now} times over {short}; it alerts above {} in both",
+            change.rule.factor
+        );
+        let figures = json!({
+            "objective": objective.to_string(),
+            "metric": objective.metric,
+            "rule": change.rule,
+            "rate_long": change.rates.0,
+            "rate_short": change.rates.1,
+        });
+        let severity = burn::severity(&change.rule);
+        let kind = TroubleKind::BudgetBurn;
+        self.begins(kind, labels, severity, change.at_ns, title, text, figures);
+    }
+
     fn month(&mut self, labels: &LabelSet, month: &ObjectiveMonth) {
         let customer = self.customer_of(&month.objective);
         let figures = serde_json::to_value(month).unwrap_or_default();
@@ -209,6 +250,22 @@ impl StationJudge {
         self.findings.push(JudgeFinding::Ends(trouble.clone(), ends_ns));
         self.ended.push_back(EndedTrouble { trouble, ends_ns, found_ns });
     }
+}
+
+/// Whether a trouble is that of this pair of windows, which still fires.
+pub(super) fn is_of(trouble: &Trouble, watch: &BurnWatch) -> bool {
+    trouble.labels.get("objective") == Some(&watch.objective)
+        && trouble.labels.get(WINDOW) == Some(&window(watch.long_s()))
+        && watch.fires()
+}
+
+fn window(seconds: u32) -> String {
+    let units = [(86_400, "d"), (3_600, "h"), (60, "m")];
+    let unit = units.into_iter().find(|(length, _)| seconds.is_multiple_of(*length));
+    unit.map_or_else(
+        || format!("{seconds}s"),
+        |(length, name)| format!("{}{name}", seconds / length),
+    )
 }
 
 fn objective_labels(labels: &LabelSet, objective: &Objective) -> LabelSet {
@@ -300,5 +357,7 @@ fn located_events(subject: &Subject, loss: &LocatedLoss) -> Vec<JudgeFinding> {
 
 /// The kind of the event that keeps a month which has closed.
 pub(crate) const SLA_MONTH: &str = "sla_month";
+/// The label of a pair of windows: the long one's length.
+const WINDOW: &str = "window";
 /// Streams that an event names.
 const STREAMS: usize = 50;

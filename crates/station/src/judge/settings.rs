@@ -15,6 +15,7 @@
 //! length = "2h"
 //! ```
 
+mod burn;
 mod maintenance;
 
 use std::fmt;
@@ -25,13 +26,14 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use sonde_meter::sla::{
-    AvailabilityRule, Objective, ObjectiveError, ObjectiveLimit, ObjectiveMetric, ObjectiveWindow,
-    OutOf, Preset, SecondRule,
+    AvailabilityRule, BurnRule, Objective, ObjectiveError, ObjectiveLimit, ObjectiveMetric,
+    ObjectiveWindow, OutOf, Preset, SecondRule,
 };
 use sonde_results::sla::MeasuredDirection;
 use sonde_results::units::{SECOND, format_duration, parse_duration, parse_share};
 use sonde_run::error::SettingsError;
 
+pub use self::burn::{BurnKind, BurnRates, BurnSettings};
 pub use self::maintenance::{JudgedMaintenance, MaintenanceSettings};
 use super::passive::fits_traffic;
 use crate::alert::model::AlertSeverity;
@@ -65,6 +67,13 @@ pub struct ObjectiveSettings {
     /// seconds a count.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<LimitText>,
+    /// The limit is so many times what is usual at that hour (the median of the same hour of the four
+    /// weeks before), 0 to 1,000; `limit` is then the value below which nothing is a breach.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub times_usual: Option<f64>,
+    /// Alerts where the error budget is spent too fast: "usual", or pairs of windows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub burn_rates: Option<BurnRates>,
     /// The least availability, percent (above 0, at most 100).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_percent: Option<f64>,
@@ -197,6 +206,10 @@ pub struct JudgedObjective {
     pub objective: Arc<Objective>,
     /// How bad a breach is.
     pub severity: AlertSeverity,
+    /// Alerts where the error budget is spent too fast.
+    pub burn_rates: Vec<BurnRule>,
+    /// Percent that must be good: what it leaves is the budget.
+    pub burn_target: f64,
 }
 
 impl Default for ObjectiveSettings {
@@ -209,6 +222,8 @@ impl Default for ObjectiveSettings {
             direction: MeasuredDirection::RoundTrip,
             percent: None,
             limit: None,
+            times_usual: None,
+            burn_rates: None,
             target_percent: None,
             rule: None,
             available_time: None,
@@ -244,13 +259,26 @@ impl ObjectiveSettings {
             let wrong = objective.diagnose().into_iter().map(|e| self.in_its_keys(&e));
             errors.extend(wrong);
         }
-        let judged = |objective| JudgedObjective {
-            labels: self.labels.clone(),
-            customer: self.customer.clone().unwrap_or_default(),
-            objective: Arc::new(objective),
-            severity: self.severity,
-        };
-        let judged: Vec<JudgedObjective> = made.into_iter().map(judged).collect();
+        let mut judged: Vec<JudgedObjective> = Vec::new();
+        for objective in made {
+            let (burn_rates, burn_target) = match burn::rules(self.burn_rates.as_ref(), &objective)
+            {
+                Ok(found) => found,
+                Err(wrong) => {
+                    errors.extend(wrong);
+                    continue;
+                }
+            };
+            judged.push(JudgedObjective {
+                labels: self.labels.clone(),
+                customer: self.customer.clone().unwrap_or_default(),
+                objective: Arc::new(objective),
+                severity: self.severity,
+                burn_rates,
+                burn_target,
+            });
+        }
+        errors.extend(judged.iter().filter_map(|one| usual_is_kept(one)));
         if judged.iter().any(|one| one.is_of_traffic() && !fits_traffic(&one.objective)) {
             let why = "passive round trips have delays there and back alone; write delay_percentile, \
                        delay_mean or pdv_percentile, round_trip, without available_time";
@@ -275,6 +303,7 @@ impl ObjectiveSettings {
             ("metric", self.metric.is_some()),
             ("percent", self.percent.is_some()),
             ("limit", self.limit.is_some()),
+            ("times_usual", self.times_usual.is_some()),
             ("target_percent", self.target_percent.is_some()),
             ("rule", self.rule.is_some()),
             ("window", self.window.is_some()),
@@ -320,6 +349,11 @@ impl ObjectiveSettings {
                 "limit",
                 self.limit.is_some() && metric == ObjectiveMetricName::Availability,
                 "an availability has target_percent",
+            ),
+            (
+                "times_usual",
+                self.times_usual.is_some() && by_rule,
+                "only delays and loss_ratio have it",
             ),
             (
                 "target_percent",
@@ -388,8 +422,9 @@ impl ObjectiveSettings {
             || self.percent.ok_or_else(|| SettingsError::new("percent", "name one, as 99"));
         let delay = || match &self.limit {
             Some(LimitText::Text(text)) => parse_duration(text)
-                .map(|ns| ObjectiveLimit::Fixed(ns as f64))
+                .map(|ns| self.limit_of(ns as f64))
                 .map_err(|why| SettingsError::new("limit", why)),
+            None if self.times_usual.is_some() => Ok(self.limit_of(0.0)),
             _ => Err(SettingsError::new("limit", "name the greatest delay, as \"20ms\"")),
         };
         Ok(match metric {
@@ -404,8 +439,11 @@ impl ObjectiveSettings {
                 ObjectiveMetric::IpdvPercentile { percent: percent()?, limit: delay()? }
             }
             ObjectiveMetricName::LossRatio => {
-                let share = share("limit", self.limit.as_ref(), "the greatest loss, as \"0.1%\"")?;
-                ObjectiveMetric::LossRatio { limit: ObjectiveLimit::Fixed(share) }
+                let share = match (&self.limit, self.times_usual) {
+                    (None, Some(_)) => 0.0,
+                    (limit, _) => share("limit", limit.as_ref(), "the greatest loss, as \"0.1%\"")?,
+                };
+                ObjectiveMetric::LossRatio { limit: self.limit_of(share) }
             }
             ObjectiveMetricName::ErroredSeconds => {
                 let limit = match self.limit {
@@ -436,6 +474,14 @@ impl ObjectiveSettings {
                 },
             },
         })
+    }
+
+    /// A limit of its own, or one that hangs on what is usual and never lies below it.
+    fn limit_of(&self, value: f64) -> ObjectiveLimit {
+        match self.times_usual {
+            Some(times) => ObjectiveLimit::Usual { times, floor: value },
+            None => ObjectiveLimit::Fixed(value),
+        }
     }
 
     /// When a second is errored: by the preset, or by a rule of intervals of a second.
@@ -477,7 +523,8 @@ impl ObjectiveSettings {
         let rule = if self.rule.is_some() { "rule." } else { "preset " };
         let key = match error.key.as_str() {
             "metric.percent" => "percent".to_owned(),
-            "metric.limit.fixed" => "limit".into(),
+            "metric.limit.fixed" | "metric.limit.usual.floor" => "limit".into(),
+            "metric.limit.usual.times" => "times_usual".into(),
             "metric.target_percent" => "target_percent".into(),
             "window.length_s" | "window.kind" => "window".into(),
             "window.offset_s" => "window_offset".into(),
@@ -535,6 +582,18 @@ impl RuleSettings {
             _ => Err(SettingsError::new(table, "write interval or block, one of them")),
         }
     }
+}
+
+/// Whether the store can say what is usual: it keeps no buckets of round trips with the dwell.
+fn usual_is_kept(judged: &JudgedObjective) -> Option<SettingsError> {
+    let metric = &judged.objective.metric;
+    let wants = metric.limit().is_some_and(|limit| limit.is_usual()) && metric.percent().is_some();
+    let with_dwell = judged.objective.direction == MeasuredDirection::RoundTrip;
+    (wants && with_dwell && !judged.is_of_traffic()).then(|| {
+        let why = "of round trips with the reflector's dwell no percentile is kept, so that none is \
+                   usual; write round_trip_net, forward or backward";
+        SettingsError::new("direction", why)
+    })
 }
 
 fn check_labels(labels: &LabelPatterns) -> Vec<SettingsError> {

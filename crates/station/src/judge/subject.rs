@@ -7,11 +7,12 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 use sonde_meter::sla::{
-    Judge, JudgeInput, JudgeOutput, MaintenanceWindow, Objective, SideSettler, TimeRange,
+    Judge, JudgeInput, JudgeOutput, MaintenanceWindow, Objective, SideSettler, TimeRange, Usual,
 };
 use sonde_results::sla::{Exclusion, ExclusionKind, MeasuredDirection, own_doubt};
 use sonde_results::{Counters, Interval, StreamInfo};
 
+use super::burn::{BurnChange, BurnWatch};
 use super::located::Located;
 use super::passive::is_traffic;
 use super::settings::JudgeSettings;
@@ -50,6 +51,9 @@ struct Lane {
     /// Records that wait for those of other members, by time.
     waiting: VecDeque<Slot>,
     judges: Vec<Judge>,
+    /// How fast the budgets of their objectives are spent.
+    burns: Vec<BurnWatch>,
+    burned: Vec<BurnChange>,
     /// Up to here all was judged.
     next_ns: Option<i64>,
     record_ns: i64,
@@ -75,6 +79,8 @@ struct LaneState {
     next_ns: Option<i64>,
     record_ns: i64,
     judges: Vec<Judge>,
+    #[serde(default)]
+    burns: Vec<BurnWatch>,
 }
 
 /// Time in which the station doubts itself, and why.
@@ -92,6 +98,8 @@ impl Subject {
             latest: BTreeMap::new(),
             waiting: VecDeque::new(),
             judges: Vec::new(),
+            burns: Vec::new(),
+            burned: Vec::new(),
             next_ns: None,
             record_ns: 0,
             resumes: false,
@@ -114,7 +122,7 @@ impl Subject {
         let mut subject = Subject::new(state.labels, &JudgeSettings::default());
         for (lane, saved) in subject.lanes.iter_mut().zip(state.lanes) {
             (lane.next_ns, lane.record_ns) = (saved.next_ns, saved.record_ns);
-            lane.judges = saved.judges;
+            (lane.judges, lane.burns) = (saved.judges, saved.burns);
         }
         subject.judge_by(settings);
         subject
@@ -125,6 +133,7 @@ impl Subject {
             next_ns: lane.next_ns,
             record_ns: lane.record_ns,
             judges: lane.judges.clone(),
+            burns: lane.burns.clone(),
         };
         SubjectState { labels: self.labels.clone(), lanes: self.lanes.iter().map(lane).collect() }
     }
@@ -136,6 +145,7 @@ impl Subject {
         let name = subject_name(&self.labels);
         for lane in &mut self.lanes {
             let mut old = std::mem::take(&mut lane.judges);
+            let mut old_burns = std::mem::take(&mut lane.burns);
             if old.is_empty() {
                 // Nothing was judged so far: the time until the next record is no gap.
                 lane.next_ns = None;
@@ -145,6 +155,7 @@ impl Subject {
                 let same = |judge: &Judge| judge.objective().name == judged.objective.name;
                 let saved = old.iter().position(same).map(|at| old.swap_remove(at));
                 lane.judges.push(Judge::resume(judged.objective.clone(), name.clone(), saved));
+                lane.burns.extend(BurnWatch::of(judged, &mut old_burns));
             }
         }
     }
@@ -152,6 +163,33 @@ impl Subject {
     /// The objectives that it is judged by.
     pub fn judges(&self) -> impl Iterator<Item = &Judge> {
         self.lanes.iter().flat_map(|lane| &lane.judges)
+    }
+
+    /// The same, each with the time up to which it has judged.
+    pub fn judges_and_times(&self) -> impl Iterator<Item = (&Judge, Option<i64>)> {
+        self.lanes.iter().flat_map(|lane| lane.judges.iter().map(|judge| (judge, lane.next_ns)))
+    }
+
+    /// Says what is usual in an hour, for an objective; `None`: it is not known.
+    pub fn set_usual(&mut self, objective: &str, hour_ns: i64, usual: Option<Usual>) {
+        let judges = self.lanes.iter_mut().flat_map(|lane| &mut lane.judges);
+        let own = judges.filter(|judge| judge.objective().name == objective);
+        own.for_each(|judge| judge.set_usual(hour_ns, usual));
+    }
+
+    /// How fast the budgets of its objectives are spent.
+    pub fn burns(&self) -> impl Iterator<Item = &BurnWatch> {
+        self.lanes.iter().flat_map(|lane| &lane.burns)
+    }
+
+    /// Whether something has changed of that.
+    pub fn has_burned(&self) -> bool {
+        self.lanes.iter().any(|lane| !lane.burned.is_empty())
+    }
+
+    /// What has changed of that since the last call.
+    pub fn take_burned(&mut self) -> Vec<BurnChange> {
+        self.lanes.iter_mut().flat_map(|lane| std::mem::take(&mut lane.burned)).collect()
     }
 
     pub fn objectives(&self) -> impl Iterator<Item = &Objective> {
@@ -354,7 +392,16 @@ impl Lane {
         for judge in &mut self.judges {
             late |= judge.push(input, out).is_err();
         }
+        self.burn(range, Some(record), exclusion.as_ref());
         *refused += u64::from(late);
+    }
+
+    fn burn(&mut self, range: TimeRange, record: Option<&Interval>, exclusion: Option<&Exclusion>) {
+        for burn in &mut self.burns {
+            let own = self.judges.iter().find(|judge| judge.objective().name == burn.objective);
+            let Some(objective) = own.map(Judge::objective) else { continue };
+            burn.push(objective, range, record, exclusion, &mut self.burned);
+        }
     }
 
     /// Time of which there is no record: unknown, but where the station itself is the reason.
@@ -374,6 +421,7 @@ impl Lane {
                 // A new judge begins here; what an older one has judged stays.
                 let _ = judge.push(input, out);
             }
+            self.burn(piece, None, exclusion.as_ref());
         }
     }
 }

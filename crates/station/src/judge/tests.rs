@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sonde_meter::sla::MaintenanceTime;
+use sonde_meter::sla::{MaintenanceTime, Usual};
 use sonde_results::caveat::CaveatSet;
 use sonde_results::run::Health;
 use sonde_results::sla::ExclusionKind;
@@ -660,4 +660,116 @@ fn an_objective_is_shared_by_all_its_subjects() {
     assert_eq!(sim.judge.status().judged, 3);
     // The settings here, those of the judge, and three subjects.
     assert_eq!(Arc::strong_count(&sim.settings.objectives[0].objective), 5);
+}
+
+#[test]
+fn a_budget_that_is_spent_too_fast_is_told_before_it_is_gone() {
+    let burns = (
+        "up",
+        "preset = 'mef_10'\ntarget_percent = 99\nwindow = 'month'\n\
+         burn_rates = [{ long = '10m', short = '1m', factor = 20, kind = 'page' }]",
+    );
+    let mut sim = Sim::new(&[burns], vec![stream("muc", 1)]);
+    sim.seconds(600, 0);
+    // Each third second is good: no outage, and 66 times too fast at last.
+    let some = |sim: &mut Sim, seconds: i64| {
+        for second in 0..seconds {
+            sim.seconds(1, if second % 3 == 0 { 0 } else { 20 });
+        }
+    };
+    some(&mut sim, 150);
+    assert_eq!(sim.troubles(), [], "over 10 min it is not so much yet");
+    some(&mut sim, 300);
+    let told = sim.troubles();
+    assert_eq!((told.len(), told[0].0, told[0].2), (1, "budget_burn", None), "{told:?}");
+    let JudgeFinding::Begins(burning) =
+        sim.found.iter().find(|f| matches!(f, JudgeFinding::Begins(_))).unwrap()
+    else {
+        panic!()
+    };
+    assert!(burning.title.contains("the error budget is spent 2"), "{}", burning.title);
+    assert_eq!((&*burning.labels["severity"], &*burning.labels["window"]), ("critical", "10m"));
+    // A restart forgets nothing of it.
+    sim.restart(true, 1);
+    some(&mut sim, 30);
+    assert_eq!(sim.judge.open().map(|t| t.kind).collect::<Vec<_>>(), [TroubleKind::BudgetBurn]);
+    sim.seconds(120, 0);
+    assert_eq!(sim.judge.open().count(), 0, "the short window is quiet");
+    // Without its pair, an objective's trouble is over.
+    some(&mut sim, 120);
+    assert_eq!(sim.judge.open().count(), 1);
+    let units = BTreeSet::from([unit()]);
+    sim.judge.reload(settings(&[AVAILABLE]), &units, sim.at * SECOND);
+    assert_eq!(sim.judge.open().count(), 0);
+}
+
+#[test]
+fn what_is_usual_is_asked_for_before_it_is_needed() {
+    let twice = (
+        "twice",
+        "metric = 'loss_ratio'\ntimes_usual = 2\nlimit = '1%'\nwindow = '10s'\n\
+         least_samples = 10",
+    );
+    let mut sim = Sim::new(&[twice], vec![stream("muc", 1)]);
+    let wanted = sim.judge.wanted_usuals(sim.at * SECOND, 10);
+    assert_eq!(wanted.iter().map(|w| w.hour_ns).collect::<Vec<_>>(), [BEGIN * SECOND]);
+    let usual = Usual { low: 0.1, high: 0.1, weeks: 4, samples: 1_000 };
+    wanted.iter().for_each(|wanted| sim.judge.set_usual(wanted, Some(usual)));
+    assert_eq!(sim.judge.wanted_usuals(sim.at * SECOND, 10), []);
+    sim.seconds(30, 3);
+    assert_eq!(sim.troubles(), [], "15 % is less than twice 10 %");
+    sim.seconds(30, 5);
+    assert_eq!(sim.troubles(), [("breach", 30, None)]);
+    // The next hour is wanted ten minutes before.
+    let next = sim.judge.wanted_usuals((BEGIN + 3_001) * SECOND, 10);
+    assert_eq!(next.iter().map(|w| w.hour_ns).collect::<Vec<_>>(), [(BEGIN + 3_600) * SECOND]);
+}
+
+#[test]
+fn traffic_is_judged_where_an_objective_names_its_unit() {
+    let unit = UnitId::new("rtt.up");
+    let slow = (
+        "slow",
+        "match = { unit = 'rtt.*', target = '192.0.2.*' }\nmetric = 'delay_percentile'\n\
+         percent = 90\nlimit = '20ms'\nwindow = '10s'",
+    );
+    let (settings, units) = (settings(&[slow, LOSS]), BTreeSet::from([unit.clone()]));
+    let mut judge = StationJudge::new("ber", settings, &units, None, BEGIN * SECOND);
+    let second = |judge: &mut StationJudge, at: i64, delay_ns: i64| {
+        let group = |address: &str| {
+            let mut clean = sonde_results::Hist::default();
+            (0..10).for_each(|_| clean.add(delay_ns));
+            sonde_results::rtt::RttGroup {
+                key: sonde_results::rtt::GroupKey::Prefix {
+                    address: address.parse().unwrap(),
+                    length: 24,
+                },
+                start_ns: at * SECOND + OFFSET,
+                end_ns: (at + 1) * SECOND + OFFSET,
+                clean,
+                recovery: sonde_results::Hist::default(),
+                delayed_ack: sonde_results::Hist::default(),
+            }
+        };
+        let interval = sonde_run::rtt::RttInterval {
+            groups: vec![group("192.0.2.0"), group("198.51.100.0")],
+            ..sonde_run::rtt::RttInterval::default()
+        };
+        let said = Said::RttEvents(vec![sonde_run::rtt::Event::Interval(interval)]);
+        judge.take(&Report { unit: unit.clone(), said }, (OFFSET, at * SECOND));
+        judge.handle_timeout(at * SECOND);
+        judge.take_findings()
+    };
+    (BEGIN..BEGIN + 30).for_each(|at| drop(second(&mut judge, at, 5_000_000)));
+    assert_eq!((judge.status().subjects, judge.open().count()), (1, 0));
+    (BEGIN + 30..BEGIN + 50).for_each(|at| drop(second(&mut judge, at, 50_000_000)));
+    let open: Vec<&Trouble> = judge.open().collect();
+    let [breach] = open.as_slice() else { panic!("{open:?}") };
+    assert!(breach.title.starts_with("rtt.up 192.0.2.0/24: 90 % of"), "{}", breach.title);
+    assert_eq!(breach.starts_ns, (BEGIN + 30) * SECOND);
+    // It pauses for minutes, which is nothing to tell of; after an hour it is forgotten.
+    (BEGIN + 50..BEGIN + 400).for_each(|at| judge.handle_timeout(at * SECOND));
+    assert_eq!(judge.open().count(), 1);
+    judge.handle_timeout((BEGIN + 3_800) * SECOND);
+    assert_eq!((judge.open().count(), judge.status().subjects), (0, 0));
 }

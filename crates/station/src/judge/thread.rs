@@ -10,16 +10,21 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use sonde_meter::sla::{Usual, same_hours};
+use sonde_results::Interval;
 use sonde_run::error::RunError;
 use sonde_run::probe::Event;
 use sonde_run::running::{Latest, Next, RecordReceiver, Stop};
-use sonde_store::query::{EventList, TimeRange};
-use sonde_store::{Answer, EventFilter, EventId, Limit, Query, Reader as _, Store};
+use sonde_store::query::{Delay, EventList, Merged, TimeRange};
+use sonde_store::{
+    Answer, EventFilter, EventId, Limit, Query, Reader as _, SeriesFilter, Store, StoreError,
+};
 use sonde_sys::clock::{steady_now, steady_scale, unix_now_ns};
 
+use super::series::EventSeries;
 use super::settings::JudgeSettings;
 use super::trouble::{JudgeFinding, TroubleKind};
-use super::{JudgeState, JudgeStatus, Standing, StationJudge};
+use super::{JudgeState, JudgeStatus, Standing, StationJudge, UsualWanted};
 use crate::alert::alerting::AlertInput;
 use crate::alert::delivery::AlertService;
 use crate::alert::silence::Mute;
@@ -73,6 +78,7 @@ impl JudgeService {
             alerts,
             explain,
             file,
+            series: EventSeries::default(),
             pending: VecDeque::new(),
             lost: 0,
             looked_ns: now_ns,
@@ -168,6 +174,8 @@ struct Judging {
     /// Who explains what begins.
     explain: Option<ExplainHandle>,
     file: PathBuf,
+    /// The series of each unit, target and class.
+    series: EventSeries,
     /// What was found and is not kept yet, oldest first.
     pending: VecDeque<JudgeFinding>,
     /// Records that found no room, so far.
@@ -214,6 +222,7 @@ impl Judging {
                 self.judge.handle_timeout(now_ns);
                 self.timeout_ns = steady_ns + TIMEOUT_NS;
             }
+            self.find_usuals(now_ns);
             let found = self.judge.take_findings();
             let news = !found.is_empty();
             self.pending.extend(found);
@@ -246,6 +255,47 @@ impl Judging {
         }
     }
 
+    /// Reads what is usual in hours that are wanted: some in each turn.
+    fn find_usuals(&mut self, now_ns: i64) {
+        for wanted in self.judge.wanted_usuals(now_ns, USUALS) {
+            let found = self.usual(&wanted);
+            let usual = found.unwrap_or_else(|why| {
+                tracing::warn!("what is usual of {:?} cannot be read: {why}", wanted.labels);
+                None
+            });
+            self.judge.set_usual(&wanted, usual);
+        }
+    }
+
+    fn usual(&self, wanted: &UsualWanted) -> Result<Option<Usual>, StoreError> {
+        let label = |name: &str| wanted.labels.get(name).cloned().unwrap_or_default();
+        let traffic = label("unit").starts_with("rtt.");
+        let mut filter = SeriesFilter::default();
+        filter.labels.insert("unit".into(), label("unit"));
+        if traffic {
+            filter.groups.push(label("target"));
+        } else {
+            filter.labels.insert("target".into(), label("target"));
+            filter.labels.insert("class".into(), label("class"));
+        }
+        let delay = if traffic { Delay::Passive } else { Delay::default() };
+        let mut hours = Vec::new();
+        for hour in same_hours(wanted.hour_ns) {
+            let range = TimeRange { from_ns: hour.start_ns, to_ns: hour.end_ns };
+            let query = Query::Merged(Merged { range, filter: filter.clone(), delay });
+            let answer = self.store.reader().query(&query, &Limit::default())?.answer;
+            let Answer::Merged(record) = answer else { continue };
+            hours.push(record.map(|mut record| {
+                if traffic {
+                    record.rtt = record.rtt_net.clone();
+                }
+                *record
+            }));
+        }
+        let hours: Vec<Option<&Interval>> = hours.iter().map(Option::as_ref).collect();
+        Ok(Usual::of(&wanted.objective, &hours))
+    }
+
     /// Who explains has to know the ways of all streams.
     fn tell_streams(&self, report: &Report) {
         let Some(explain) = &self.explain else { return };
@@ -269,13 +319,15 @@ impl Judging {
                     if let Some(alert) = alert {
                         self.tell(AlertInput::Alert(alert.clone()))?;
                     }
-                    self.store.add_event(event).map_err(|e| e.to_string())?;
+                    let event = self.series.of(event, &self.store);
+                    self.store.add_event(&event).map_err(|e| e.to_string())?;
                 }
                 JudgeFinding::Begins(trouble) => {
                     self.tell(AlertInput::Alert(trouble.to_alert(None)))?;
                     if trouble.event.is_none() && trouble.kind.is_kept() {
                         tracing::warn!("{} ({})", trouble.title, trouble.text);
-                        let id = self.store.add_event(&trouble.to_event());
+                        let event = self.series.of(&trouble.to_event(), &self.store);
+                        let id = self.store.add_event(&event);
                         begun = Some((trouble.clone(), id.map_err(|e| e.to_string())?));
                     }
                 }
@@ -365,6 +417,8 @@ const TIMEOUT_NS: i64 = 1_000_000_000;
 const SAVE_EVERY_NS: i64 = 5_000_000_000;
 /// Findings that wait for a store that takes none, at most.
 const PENDING: usize = 100_000;
+/// Usuals that are read in one turn, at most.
+const USUALS: usize = 10;
 /// Reports between hub and judge: two seconds of 20,000 records.
 const REPORTS: usize = 1 << 16;
 

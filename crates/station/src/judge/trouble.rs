@@ -38,6 +38,8 @@ pub enum TroubleKind {
     Breach,
     /// Time is unavailable by the rule of an objective.
     Unavailable,
+    /// An error budget is spent too fast.
+    BudgetBurn,
     /// The data decide nothing of an objective.
     Unjudged,
     /// All that a unit measures is left out, because the station doubts itself.
@@ -68,9 +70,10 @@ pub enum JudgeFinding {
 
 impl TroubleKind {
     /// Those whose events the judge keeps.
-    pub const KEPT: [TroubleKind; 4] = [
+    pub const KEPT: [TroubleKind; 5] = [
         TroubleKind::Breach,
         TroubleKind::Unavailable,
+        TroubleKind::BudgetBurn,
         TroubleKind::Unjudged,
         TroubleKind::StationDoubt,
     ];
@@ -80,6 +83,7 @@ impl TroubleKind {
         match self {
             TroubleKind::Breach => "breach",
             TroubleKind::Unavailable => "unavailable",
+            TroubleKind::BudgetBurn => "budget_burn",
             TroubleKind::Unjudged => "unjudged",
             TroubleKind::StationDoubt => "station_doubt",
             TroubleKind::UnitFailed => "unit_failed",
@@ -91,6 +95,7 @@ impl TroubleKind {
         match self {
             TroubleKind::Breach => "ObjectiveBreached",
             TroubleKind::Unavailable => "Unavailable",
+            TroubleKind::BudgetBurn => "ErrorBudgetBurns",
             TroubleKind::Unjudged => "ObjectiveNotJudged",
             TroubleKind::StationDoubt => "StationDoubtsItself",
             TroubleKind::UnitFailed => "UnitFailed",

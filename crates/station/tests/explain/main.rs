@@ -2,28 +2,30 @@
 
 mod bed;
 
-use std::net::UdpSocket;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use sonde_lab::{Host, LinkOptions, Topology, Uplinks};
+use sonde_lab::{Host, Impairment, LinkOptions, Relay, Topology, Uplinks};
 
 use bed::{Folder, Running, alone, first};
 
-/// A machine that is busy with other tests sends late, and would doubt itself: hence the limit.
+/// A machine that is busy with other tests sends late, and would doubt itself: hence the limit, and
+/// probes so seldom that one that is late is not left out.
 const LOSS: &str = r#"
 [station]
 name = "ber"
 [probe.core]
-stream = { interval = "5ms" }
+stream = { interval = "20ms" }
 run = { record_interval = "100ms", timeout = "300ms", late_limit = "1s" }
 [objective.loss]
 metric = "loss_ratio"
 limit = "4%"
-window = "1s"
-least_samples = 100
+window = "2s"
+least_samples = 60
 "#;
 
 #[test]
@@ -63,12 +65,12 @@ fn a_policer_is_named_by_its_class_and_interface() {
         return;
     }
     let _alone = alone();
-    let bed = TwoUplinks::new("expolice", "dscp = [0, 46], schedule = 'poisson'", "");
+    let bed = TwoUplinks::new("expolice", "flows = 2, dscp = [0, 46], schedule = 'poisson'", "");
     let mut station = bed.measure();
-    station.until(|station| station.intervals > 8 * 100);
-    // 400 packets of the class are sent on the first uplink in a second. At even times one target
+    station.until(|station| station.intervals > 16 * 100);
+    // 200 packets of the class are sent on the first uplink in a second. At even times one target
     // would always come just after the other, and lose alone.
-    let rule = "iifname near0 ip dscp ef limit rate over 280/second burst 5 packets drop";
+    let rule = "iifname near0 ip dscp ef limit rate over 140/second burst 5 packets drop";
     lose(&bed.net.router, rule);
     let (_, found) = station.explained("breach");
     let (names, kind) = first(&found);
@@ -85,16 +87,16 @@ fn a_filled_uplink_is_named_with_the_flow_that_fills_it() {
     let _alone = alone();
     let meter = "[flow.up]\nsources = ['eth0', 'eth1']\n\
                  metering = { flows = 1024, active = '1s', idle = '1s' }\n";
-    let bed = TwoUplinks::new("exfill", "", meter);
-    // Twenty packets wait, of whatever length; the rest is lost.
+    let bed = TwoUplinks::new("exfill", "flows = 2", meter);
+    // Ten packets wait, of whatever length; the rest is lost.
     for shape in [
-        "tc qdisc add dev far0 root handle 1: tbf rate 4mbit burst 8kb latency 20ms",
-        "tc qdisc add dev far0 parent 1:1 handle 10: pfifo limit 20",
+        "tc qdisc add dev far0 root handle 1: tbf rate 1mbit burst 4kb latency 20ms",
+        "tc qdisc add dev far0 parent 1:1 handle 10: pfifo limit 10",
     ] {
         bed.net.router.run(&shape.split(' ').collect::<Vec<_>>()).unwrap();
     }
     let mut station = bed.measure();
-    station.until(|station| station.intervals > 4 * 100);
+    station.until(|station| station.intervals > 8 * 100);
     let filling = Filling::start(&bed.net.probe, "10.2.0.77:5201");
     let (_, found) = station.explained("breach");
     let (names, kind) = first(&found);
@@ -177,4 +179,180 @@ fn lose(router: &Host, rule: &str) {
     let chain = "add chain ip faults forward { type filter hook forward priority 0; }";
     router.run(&["nft", chain]).unwrap();
     router.run(&["nft", &format!("add rule ip faults forward {rule}")]).unwrap();
+}
+
+/// A unit that watches the traffic of the host, and what is promised of it.
+const WATCHES: &str = r#"
+[rtt.up]
+sources = ["eth0"]
+interval = "200ms"
+[objective.web]
+match = { unit = "rtt.up", target = "10.2.0.0/24" }
+metric = "delay_percentile"
+percent = 90
+limit = "20ms"
+window = "2s"
+least_samples = 10
+"#;
+
+#[test]
+fn a_slow_server_is_told_from_its_path() {
+    if sonde_lab::skip("a_slow_server_is_told_from_its_path") {
+        return;
+    }
+    let _alone = alone();
+    let mut net = Topology::three_hosts("exserver", &LinkOptions::default()).unwrap();
+    let folder = Folder::new("server");
+    let answering = Running::answering(&net.reflector, &folder.0.join("answers"));
+    let targets = target("web", "10.2.0.1", "") + &target("other", "10.2.7.1", "");
+    let slow = SlowWay::new(&mut net);
+    let text = format!("{LOSS}{targets}{WATCHES}");
+    let mut station = Running::start(&net.probe, &text, &folder.0.join("store"));
+    let web = Talk::start(&net, "10.2.0.1:8080");
+    let other = Talk::start(&net, "10.2.7.1:8080");
+    station.until(|station| station.round_trips > 8 * 5);
+    slow.take("10.2.0.1");
+    let (_, found) = station.explained("breach");
+    let (names, kind) = first(&found);
+    assert!(names.contains(&"traffic on target web"), "{found:#}");
+    assert_eq!(kind, "server", "{found:#}");
+    web.stop();
+    other.stop();
+    station.stop();
+    answering.stop();
+}
+
+/// A second way back from the reflector, on which frames take 60 ms.
+struct SlowWay {
+    reflector: Host,
+    _relay: Relay,
+}
+
+impl SlowWay {
+    fn new(net: &mut Topology) -> SlowWay {
+        let router = net.router.clone().unwrap();
+        let middle = net.lab.host("middle").unwrap();
+        middle.sysctl(&["net.ipv6.conf.default.disable_ipv6=1"]).unwrap();
+        let options = LinkOptions::default();
+        net.lab.link(&net.reflector, "slow", &middle, "near", &options).unwrap();
+        net.lab.link(&middle, "far", &router, "slow", &options).unwrap();
+        for (host, interfaces) in
+            [(&net.reflector, &["slow"][..]), (&middle, &["near", "far"]), (&router, &["slow"])]
+        {
+            interfaces.iter().for_each(|interface| host.offloads_off(interface).unwrap());
+        }
+        net.reflector.add_address("slow", "10.4.0.1/24").unwrap();
+        router.add_address("slow", "10.4.0.254/24").unwrap();
+        let delay = Impairment { delay: Duration::from_millis(60), ..Impairment::default() };
+        let relay = Relay::start(&middle, ["near", "far"], delay, delay, 1).unwrap();
+        net.reflector.add_route("0.0.0.0/0", &["via", "10.4.0.254", "table", "100"]).unwrap();
+        SlowWay { reflector: net.reflector.clone(), _relay: relay }
+    }
+
+    /// Replies of TCP from this address go that way from now on.
+    fn take(&self, from: &str) {
+        let rule = ["ip", "rule", "add", "from", from, "ipproto", "tcp", "lookup", "100"];
+        self.reflector.run(&rule).unwrap();
+        self.reflector.run(&["ip", "route", "flush", "cache"]).unwrap();
+    }
+}
+
+/// A client that asks a server and waits for its answer, about a hundred times in a second.
+struct Talk {
+    ends: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Talk {
+    fn start(net: &Topology, at: &str) -> Talk {
+        let listener = net.reflector.inside(|| TcpListener::bind(at).unwrap()).unwrap();
+        let client = net.probe.inside(|| TcpStream::connect(at).unwrap()).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        let ends = Arc::new(AtomicBool::new(false));
+        let asked = ends.clone();
+        let serve = move || {
+            let mut request = [0; 100];
+            while server.read_exact(&mut request).is_ok() {
+                if server.write_all(&[1; 200]).is_err() {
+                    return;
+                }
+            }
+        };
+        let ask = move || {
+            let mut client = client;
+            client.set_nodelay(true).unwrap();
+            let mut answer = [0; 200];
+            while !asked.load(Ordering::Relaxed) {
+                client.write_all(&[2; 100]).unwrap();
+                client.read_exact(&mut answer).unwrap();
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        };
+        Talk { ends, threads: vec![std::thread::spawn(serve), std::thread::spawn(ask)] }
+    }
+
+    fn stop(self) {
+        self.ends.store(true, Ordering::Relaxed);
+        self.threads.into_iter().for_each(|thread| thread.join().unwrap());
+    }
+}
+
+#[test]
+fn a_starved_station_judges_no_network() {
+    if sonde_lab::skip("a_starved_station_judges_no_network") {
+        return;
+    }
+    let _alone = alone();
+    let net = Topology::pair("exstarve", &LinkOptions::default()).unwrap();
+    let folder = Folder::new("starve");
+    let answering = Running::answering(&net.reflector, &folder.0.join("answers"));
+    let text = LOSS.replace("late_limit = \"1s\"", "late_limit = \"5ms\"");
+    let text = format!("{text}{}", target("muc", "10.1.0.2", ""));
+    let mut station = Running::start(&net.probe, &text, &folder.0.join("store"));
+    station.until(|station| station.intervals > 50);
+    let starving = Starving::start();
+    let (_, found) = station.explained("unjudged");
+    assert_eq!(found["grade"], "cannot_judge", "{found:#}");
+    assert_eq!(first(&found), (vec!["station ber"], "starved_station"), "{found:#}");
+    starving.stop();
+    station.stop();
+    answering.stop();
+}
+
+/// The probe's sender has the worst priority on a processor that another thread keeps busy: it gets
+/// some milliseconds in a second.
+struct Starving {
+    ends: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl Starving {
+    fn start() -> Starving {
+        for task in std::fs::read_dir("/proc/self/task").unwrap().flatten() {
+            let name = std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+            if !name.starts_with("sonde-send") {
+                continue;
+            }
+            let id = task.file_name().into_string().unwrap();
+            for order in [vec!["taskset", "-p", "-c", "0", &id], vec!["chrt", "-i", "-p", "0", &id]]
+            {
+                let ran = std::process::Command::new(order[0]).args(&order[1..]).output().unwrap();
+                assert!(ran.status.success(), "{order:?}: {ran:?}");
+            }
+        }
+        let ends = Arc::new(AtomicBool::new(false));
+        let asked = ends.clone();
+        let thread = std::thread::spawn(move || {
+            sonde_sys::schedule::pin_to_cpu(0).unwrap();
+            while !asked.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        });
+        Starving { ends, thread }
+    }
+
+    fn stop(self) {
+        self.ends.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap();
+    }
 }

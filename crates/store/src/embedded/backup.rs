@@ -22,7 +22,8 @@ pub struct BackupManifest {
 
 impl Store {
     /// Makes a copy in `to`, a folder that is not there or empty, while the store is written. It
-    /// holds at least all that was durable when this was called, and is opened as a store is.
+    /// holds at least all that was durable when this was called, with what the station's judge goes on
+    /// from, and is opened as a store is.
     pub fn back_up(&self, to: &Path) -> Result<BackupManifest, StoreError> {
         let shared = &self.shared;
         if to.exists() && fs::read_dir(to).map_err(StoreError::io("list", to))?.next().is_some() {
@@ -65,11 +66,22 @@ impl Store {
             manifest.segments += 1;
             manifest.octets += segment.record.octets;
         }
+        for name in BESIDE {
+            let (from, copy) = (shared.folder.join(name), to.join(name));
+            match fs::copy(&from, &copy) {
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+                copied => copied.map_err(StoreError::io("copy", &from))?,
+            };
+            sync(&copy)?;
+        }
         sync(&journals)?;
         sync(to)?;
         Ok(manifest)
     }
 }
+
+/// Files that a station keeps beside its store, each written whole: what its judge goes on from.
+const BESIDE: [&str; 1] = ["judge.json"];
 
 /// Makes a file, or the names in a folder, durable.
 fn sync(path: &Path) -> Result<(), StoreError> {

@@ -112,6 +112,48 @@ fn what_is_wrong_is_named_by_its_key() {
             "match.site: there is no such label; there are station, unit, target, class",
         ),
         (
+            "metric = 'delay_percentile'\npercent = 95\ntimes_usual = 2",
+            "direction: of round trips with the reflector's dwell no percentile is kept",
+        ),
+        (
+            "metric = 'delay_mean'\ntimes_usual = 0",
+            "times_usual: 0 must be above 0 and at most 1,000",
+        ),
+        (
+            "preset = 'mef_10'\ntarget_percent = 99\ntimes_usual = 2",
+            "times_usual: only delays and loss_ratio have it",
+        ),
+        (
+            "metric = 'delay_mean'\ntimes_usual = 2\nwindow = '7m'",
+            "window: the usual is that of an hour, and windows of 420 s do not",
+        ),
+        (
+            "metric = 'loss_ratio'\ntimes_usual = 2\nburn_rates = 'usual'",
+            "burn_rates: what is usual is no budget; burn rates need a fixed limit",
+        ),
+        (
+            "metric = 'delay_mean'\nlimit = '5ms'\nburn_rates = 'usual'",
+            "burn_rates: its samples are not good or bad one by one",
+        ),
+        (
+            "preset = 'mef_10'\ntarget_percent = 90\n\
+             burn_rates = [{ long = '1h', factor = 14.4, kind = 'page' }]",
+            "burn_rates.factor: 14.4 times a budget of 10.0000 % is 144.0 % of errors",
+        ),
+        (
+            "preset = 'mef_10'\ntarget_percent = 99.9\n\
+             burn_rates = [{ long = '1h', short = '7m', factor = 14.4, kind = 'page' }]",
+            "burn_rates.short: 420 must be a multiple of 5, divide long_s, which is 3600",
+        ),
+        (
+            "preset = 'mef_10'\ntarget_percent = 99.9\nburn_rates = []",
+            "burn_rates: it has no pair; write \"usual\", or leave it out",
+        ),
+        (
+            "metric = 'loss_ratio'\nlimit = '1%'\nmatch = { unit = 'rtt.up' }",
+            "metric: passive round trips have delays there and back alone; write",
+        ),
+        (
             "metric = 'errored_seconds'\nlimit = 3\npreset = 'mef_10'",
             "preset: it says nothing of errored seconds; write g826, or a rule",
         ),
@@ -147,4 +189,33 @@ fn maintenance_is_once_or_in_each_week() {
         let error = window(text).unwrap_err();
         assert!(error.starts_with(message), "{error}\n{message}");
     }
+}
+
+#[test]
+fn twice_the_usual_and_burn_rates_are_written() {
+    let [one] = &objective(
+        "metric = 'delay_percentile'\npercent = 95\ntimes_usual = 2\nlimit = '5ms'\n\
+         direction = 'round_trip_net'",
+    )
+    .unwrap()[..] else {
+        panic!()
+    };
+    assert_eq!(
+        one.objective.to_string(),
+        "95 % of two-way (without dwell) delays at most 2 times the usual of the hour (5ms in any \
+         case) in each 5 min"
+    );
+    let [one] =
+        &objective("preset = 'mef_10'\ntarget_percent = 99.9\nburn_rates = 'usual'").unwrap()[..]
+    else {
+        panic!()
+    };
+    assert_eq!((one.burn_rates.len(), one.burn_target), (4, 99.9));
+    let own = "metric = 'loss_ratio'\nlimit = '1%'\n\
+               burn_rates = [{ long = '1h', factor = 10, kind = 'ticket' }]";
+    let [one] = &objective(own).unwrap()[..] else { panic!() };
+    let [rule] = &one.burn_rates[..] else { panic!() };
+    assert_eq!((rule.long_s, rule.short_s, rule.factor), (3_600, 300, 10.0));
+    assert!((one.burn_target - 99.0).abs() < 1e-9);
+    assert_eq!(objective("metric = 'loss_ratio'\nlimit = '1%'").unwrap()[0].burn_rates, []);
 }
