@@ -198,7 +198,7 @@ mod tests {
         let refused = || io::Error::from_raw_os_error(libc::EACCES);
         let within = sonde_sys::SysError::Io {
             what: "open eth0".into(),
-            source: refused(),
+            cause: refused(),
             hint: "; be root".into(),
         };
         let text = "probe: open eth0: Permission denied (os error 13); be root";
