@@ -110,7 +110,7 @@ Exit codes:
        is worse
   1    measured, and the result is negative: a stream had no reply or a target was left out
        (probe); no round trip (rtt); no packet (flow); something differs (flow verify); a check
-       or the device failed (bench); a unit does not work, or something was dropped (status);
+       or the device failed (bench); a unit does not work, or the station is not sound (status);
        something is worse (compare)
   2    wrong usage or configuration: an unknown option, a value out of its range, two options
        that exclude each other, an option without effect, two outputs on one file, a wrong line
@@ -120,8 +120,9 @@ Exit codes:
        output that cannot be opened or that another process writes, a name that does not resolve
        or a host without a way where there is no other target (probe), a run that cannot be read
        (report, compare), a capture that cannot be read (flow, rtt), no station that answers
-       (status, events, explain, top)
-  4    measured, but not all of it was saved: a full disk, a collector that took nothing
+       (status, events, explain, top, report sla)
+  4    measured, but not all of it was saved: a full disk, a limit of file sizes, a
+       collector that took nothing
   5    measured, but the evidence does not decide (bench, compare, explain): too few repetitions, a
        threshold without a value, nothing that explains an event
   130  interrupted before anything was measured; a benchmark before its end: the same command
