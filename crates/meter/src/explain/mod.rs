@@ -204,6 +204,6 @@ pub struct Answer {
     pub excess: f64,
     /// Variance of bad samples over that of independent ones, from the windows before; 1 or more.
     pub dispersion: f64,
-    /// The best score that a window before, without a fault, has.
+    /// The score that chance has once in a hundred times, by the windows before, without a fault.
     pub threshold: f64,
 }

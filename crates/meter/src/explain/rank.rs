@@ -20,11 +20,11 @@ pub fn explain(question: &Question) -> Answer {
     let ranking = Ranking::new(question, windows);
     let now: Vec<SampleCounts> = question.series.iter().map(|s| s.now).collect();
     let usual = ranking.usual(None);
-    let threshold = (0..windows).map(|k| ranking.chance(k)).fold(LEAST_SCORE, f64::max);
+    let threshold = ranking.threshold(windows);
     let seen = ranking.evidence_in_time();
     let (mut causes, mut next) = ranking.greedy(&now, &usual, threshold, &seen, false);
     if causes.first().is_some_and(|first| !is_pure(first.purity)) {
-        // Most of what it names is as before: several smaller sets may fit better together.
+        // Most of what it names is as before: some paths of a group may fit better together.
         let smaller = ranking.greedy(&now, &usual, threshold, &seen, true);
         let score = |of: &[Cause]| of.iter().map(|cause| cause.score).sum::<f64>();
         let covered: f64 = smaller.0.iter().map(|cause| cause.coverage).sum();
@@ -121,6 +121,14 @@ impl<'a> Ranking<'a> {
         (0..self.candidates.len()).filter_map(|c| self.fit(c, counts, rates)).collect()
     }
 
+    /// The score that chance has once in a hundred times. The greatest of the windows before is
+    /// surpassed once in their number and one; what is beyond it gets less by `e` for each unit.
+    fn threshold(&self, windows: usize) -> f64 {
+        let greatest = (0..windows).map(|k| self.chance(k)).fold(f64::NEG_INFINITY, f64::max);
+        let beyond = (SELDOM / (windows as f64 + 1.0)).ln().max(0.0);
+        (greatest + beyond).max(LEAST_SCORE)
+    }
+
     /// The best score of the window `k` before, in which there was no fault.
     fn chance(&self, k: usize) -> f64 {
         let counts: Vec<SampleCounts> = self.question.series.iter().map(|s| s.before[k]).collect();
@@ -158,15 +166,15 @@ impl<'a> Ranking<'a> {
         among_bad > 0.7 && among_bad - among_all > 4.0 * chance
     }
 
-    /// The causes, the best first, and what fits next best instead of the first. `pure`: only of sets
-    /// most of whose series are affected.
+    /// The causes, the best first, and what fits next best instead of the first. `members`: only of
+    /// members of groups of paths, most of whose series are affected.
     fn greedy(
         &self,
         now: &[SampleCounts],
         usual: &[f64],
         threshold: f64,
         seen: &[ExplainEvidence],
-        pure: bool,
+        members: bool,
     ) -> (Vec<Cause>, Vec<Cause>) {
         let mut rates = usual.to_vec();
         let (mut causes, mut next, mut total): (Vec<Cause>, Vec<Cause>, f64) =
@@ -176,7 +184,7 @@ impl<'a> Ranking<'a> {
                 .fits(now, &rates)
                 .into_iter()
                 .filter(|fit| fit.score >= threshold)
-                .filter(|fit| !pure || is_pure(self.purity_of(fit, now, &rates)))
+                .filter(|fit| !members || self.is_bad_member(fit, now, &rates))
                 .map(|fit| {
                     let evidence = self.evidence_of(fit.candidate, seen);
                     let bonus: f64 = evidence.iter().map(|e| e.kind.bonus()).sum();
@@ -262,10 +270,12 @@ impl<'a> Ranking<'a> {
         (self.dispersion * counts.n as f64 * rate * (1.0 - rate)).sqrt()
     }
 
-    fn purity_of(&self, fit: &Fit, now: &[SampleCounts], rates: &[f64]) -> Option<f64> {
-        let inside = &self.candidates[fit.candidate].series;
-        let inside: Vec<usize> = inside.iter().map(|&i| i as usize).collect();
-        self.purity(&inside, now, rates, fit.rise)
+    fn is_bad_member(&self, fit: &Fit, now: &[SampleCounts], rates: &[f64]) -> bool {
+        let of = &self.candidates[fit.candidate];
+        let kind = |label: &usize| self.question.labels[*label].kind == LabelKind::Member;
+        let inside: Vec<usize> = of.series.iter().map(|&i| i as usize).collect();
+        of.names.iter().any(|name| name.len() == 1 && name.iter().all(kind))
+            && is_pure(self.purity(&inside, now, rates, fit.rise))
     }
 
     /// Share of series that are worse, of those with samples enough to show a rise.
@@ -278,8 +288,11 @@ impl<'a> Ranking<'a> {
     ) -> Option<f64> {
         let shows = |&&i: &&usize| rise * now[i].n as f64 > 2.5 * self.deviation(now[i], rates[i]);
         let shown: Vec<usize> = inside.iter().filter(shows).copied().collect();
-        let worse =
-            |&&i: &&usize| beyond(now[i], rates[i]) > 1.5 * self.deviation(now[i], rates[i]);
+        // A series that rose by much less than the others is affected by something else.
+        let worse = |&&i: &&usize| {
+            let chance = 1.5 * self.deviation(now[i], rates[i]);
+            beyond(now[i], rates[i]) > chance.max(LEAST_PART * rise * now[i].n as f64)
+        };
         let count = shown.iter().filter(worse).count();
         (!shown.is_empty()).then(|| count as f64 / shown.len() as f64)
     }
@@ -393,6 +406,10 @@ const MOST_BONUS: f64 = 10.0;
 const MOST_CAUSES: usize = 3;
 /// Causes that cover more than this share of an excess explain it.
 const MOST_OF_IT: f64 = 0.6;
+/// Without a fault, something is named once in so many times.
+const SELDOM: f64 = 100.0;
+/// An affected series has at least this part of the rise of its set.
+const LEAST_PART: f64 = 0.25;
 /// A set of which so many series are affected is no chance of its name.
 const PURE: f64 = 0.6;
 /// Fewer windows before say too little of what chance does.

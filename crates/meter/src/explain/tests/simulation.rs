@@ -356,7 +356,7 @@ fn without_a_fault_hardly_anything_is_named() {
 }
 
 /// The figures of docs/explain.md. Run it with
-/// `cargo test -p sonde-meter --lib --release explain::tests::simulation::figures -- --ignored --nocapture`.
+/// `cargo test -p sonde-meter --lib explain::tests::simulation::figures -- --ignored --nocapture`.
 #[test]
 #[ignore = "prints figures for people; the tests above hold the limits"]
 fn figures() {
