@@ -7,7 +7,6 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use crate::error::SettingsError;
-use crate::flow::settings::FlowFileFormat;
 use crate::whole_file::{lock_of, part_of};
 
 /// The files of a run, with the settings that name them.
@@ -15,6 +14,8 @@ use crate::whole_file::{lock_of, part_of};
 pub struct RunFiles<'a> {
     outputs: Vec<(&'a str, &'a Path)>,
     inputs: Vec<(&'a str, &'a Path)>,
+    /// Those of the outputs that grow under another name.
+    renamed: Vec<&'a Path>,
 }
 
 impl<'a> RunFiles<'a> {
@@ -25,6 +26,15 @@ impl<'a> RunFiles<'a> {
         paths: impl IntoIterator<Item = &'a (impl AsRef<Path> + ?Sized + 'a)>,
     ) -> Self {
         self.outputs.extend(paths.into_iter().map(|path| (key, path.as_ref())));
+        self
+    }
+
+    /// These of the files that are written get their names at the end, and have others until then.
+    pub fn renames(
+        mut self,
+        paths: impl IntoIterator<Item = &'a (impl AsRef<Path> + ?Sized + 'a)>,
+    ) -> Self {
+        self.renamed.extend(paths.into_iter().map(|path| path.as_ref()));
         self
     }
 
@@ -62,7 +72,7 @@ impl<'a> RunFiles<'a> {
                 return Err(SettingsError::new(key, format!("{why}; name a file for each")));
             }
             if let Some((other, working)) = self.others(i).find_map(|(other, its)| {
-                let working = working_names(its);
+                let working = self.working_names(its);
                 let is_it = |name: &PathBuf| written.meets(&Identity::of(name, "/dev/stdout"));
                 Some((other, working.into_iter().find(is_it)?))
             }) {
@@ -72,7 +82,7 @@ impl<'a> RunFiles<'a> {
                 );
                 return Err(SettingsError::new(key, why));
             }
-            if let Some((other, read)) = working_names(path).into_iter().find_map(|working| {
+            if let Some((other, read)) = self.working_names(path).into_iter().find_map(|working| {
                 let working = Identity::of(&working, "/dev/stdout");
                 let is_it = |(_, read): &&(&str, &Path)| {
                     read.exists() && working.meets(&Identity::of(read, "/dev/stdin"))
@@ -102,18 +112,17 @@ impl<'a> RunFiles<'a> {
         let all = self.outputs.iter().enumerate();
         all.filter(move |(i, _)| *i != index).map(|(_, output)| *output)
     }
-}
 
-/// The further files beside `path` that are made while it is written: its lock, and what is renamed
-/// to it at the end.
-fn working_names(path: &Path) -> Vec<PathBuf> {
-    let is_special = fs::metadata(path).is_ok_and(|about| !about.is_file());
-    if path == Path::new("-") || is_special || path.file_name().is_none() {
-        return Vec::new();
+    /// The further files beside `path` that are made while it is written: its lock, and what is
+    /// renamed to it at the end.
+    fn working_names(&self, path: &Path) -> Vec<PathBuf> {
+        let is_special = fs::metadata(path).is_ok_and(|about| !about.is_file());
+        if path == Path::new("-") || is_special || path.file_name().is_none() {
+            return Vec::new();
+        }
+        let part = self.renamed.contains(&path).then(|| part_of(path));
+        part.into_iter().chain([lock_of(path)]).collect()
     }
-    let is_parquet = matches!(FlowFileFormat::of(path), Ok(FlowFileFormat::Parquet));
-    let part = is_parquet.then(|| part_of(path));
-    part.into_iter().chain([lock_of(path)]).collect()
 }
 
 /// What makes two paths one file.
@@ -186,8 +195,14 @@ mod tests {
         Folder(path)
     }
 
+    /// Parquet grows under another name.
+    fn is_renamed(path: &&Path) -> bool {
+        path.extension().is_some_and(|extension| extension == "parquet")
+    }
+
     fn outputs(a: &Path, b: &Path) -> Result<(), SettingsError> {
-        RunFiles::default().writes("out", [a]).writes("csv", [b]).check()
+        let files = RunFiles::default().writes("out", [a]).writes("csv", [b]);
+        files.renames([a, b].into_iter().filter(is_renamed)).check()
     }
 
     #[test]
@@ -224,6 +239,7 @@ mod tests {
             }
             let (out, read) = (at(a), at(b));
             let files = RunFiles::default().writes("out", [&out]).reads("sources", [&read]);
+            let files = files.renames([out.as_path()].into_iter().filter(is_renamed));
             assert_eq!(files.check(), Ok(()), "nothing is read there");
             fs::write(&read, "packets").unwrap();
             let wrong = files.check().unwrap_err();

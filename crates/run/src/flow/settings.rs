@@ -333,8 +333,10 @@ impl Settings {
     /// The files that it reads and writes.
     pub fn files(&self) -> RunFiles<'_> {
         let Export { write, jsonl, tls_ca, tls_cert, tls_key, .. } = &self.export;
+        let parquet = |path: &&PathBuf| FlowFileFormat::of(path) == Ok(FlowFileFormat::Parquet);
         RunFiles::default()
             .writes("export.write", write)
+            .renames(write.iter().filter(parquet))
             .writes("export.jsonl", jsonl)
             .reads("sources", &self.sources)
             .reads("export.tls_ca", tls_ca)

@@ -2,15 +2,39 @@
 //! watched during a run, since a service may move.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, ToSocketAddrs as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs as _};
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
+use sonde_results::choice;
+use sonde_wire::prefix::Prefix;
 
-use super::settings::Family;
 use crate::error::{RunError, SettingsError};
+
+choice! {
+    /// Which addresses of a name will do.
+    pub enum Family default Any {
+        /// The first that the resolver gives
+        Any = "any",
+        /// IPv4 only
+        V4 = "ipv4",
+        /// IPv6 only
+        V6 = "ipv6",
+    }
+}
+
+impl Family {
+    /// Whether `address` is of this family.
+    pub fn fits(self, address: IpAddr) -> bool {
+        match self {
+            Family::Any => true,
+            Family::V4 => address.is_ipv4(),
+            Family::V6 => address.is_ipv6(),
+        }
+    }
+}
 
 /// The addresses of `host` of the family asked for, in the resolver's order; an address is
 /// its own name.
@@ -57,6 +81,40 @@ pub fn check_form(host: &str) -> Result<(), SettingsError> {
         }
         _ => Ok(()),
     }
+}
+
+/// An address and its scope (RFC 4007, section 11): "fe80::1%eth0", also in brackets.
+pub(super) fn scoped(host: &str) -> (&str, Option<&str>) {
+    let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
+    match bare.split_once('%') {
+        Some((address, zone)) if address.parse::<Ipv6Addr>().is_ok() && !zone.is_empty() => {
+            (address, Some(zone))
+        }
+        _ => (host, None),
+    }
+}
+
+/// The first address of `host` that is no single host's on any network: multicast (RFC 1112, RFC
+/// 4291) or the limited broadcast (RFC 919). A name has none before it is resolved.
+pub(super) fn group_address(host: &str) -> Option<IpAddr> {
+    let (host, _) = scoped(host);
+    let ends = match (host.parse::<Prefix>(), range_of(host)) {
+        (Ok(prefix), _) if host.contains('/') => [Some(prefix.address), None],
+        (_, Some((low, high))) => [Some(low), Some(high)],
+        _ => [address(host), None],
+    };
+    ends.into_iter().flatten().find(is_group)
+}
+
+/// Whether it is multicast, or the limited broadcast.
+pub(super) fn is_group(address: &IpAddr) -> bool {
+    address.is_multicast() || *address == IpAddr::V4(Ipv4Addr::BROADCAST)
+}
+
+/// Both ends of "10.0.0.1-10.0.0.9"; names may contain hyphens, so both must be addresses.
+pub(super) fn range_of(host: &str) -> Option<(IpAddr, IpAddr)> {
+    let (low, high) = host.split_once('-')?;
+    Some((low.trim().parse().ok()?, high.trim().parse().ok()?))
 }
 
 /// "10.0.0.1:862" and "[2001:db8::1]:862" in two parts.

@@ -11,12 +11,12 @@ use std::str::FromStr;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 pub use sonde_meter::stamp::{ReflectorKind, Schedule};
-use sonde_results::choice;
 use sonde_results::units::{
     SECOND, format_dscp, format_duration, parse_amount, parse_duration, parse_within,
 };
 
-use super::targets;
+pub use super::names::Family;
+use super::names::{group_address, is_group};
 use crate::bounds::{bounded, bounded_time};
 use crate::change::Change;
 use crate::engine::{Engine, EngineSettings, twice};
@@ -187,29 +187,6 @@ impl TargetEntry {
     }
 }
 
-choice! {
-    /// Which addresses of a name will do.
-    pub enum Family default Any {
-        /// The first that the resolver gives
-        Any = "any",
-        /// IPv4 only
-        V4 = "ipv4",
-        /// IPv6 only
-        V6 = "ipv6",
-    }
-}
-
-impl Family {
-    /// Whether `address` is of this family.
-    pub fn fits(self, address: IpAddr) -> bool {
-        match self {
-            Family::Any => true,
-            Family::V4 => address.is_ipv4(),
-            Family::V6 => address.is_ipv6(),
-        }
-    }
-}
-
 impl Settings {
     /// What going over to `new` takes.
     pub fn change(&self, new: &Settings) -> Change {
@@ -260,7 +237,7 @@ impl Settings {
                 let why = why.inside("target.stream");
                 why.within(format!("target {}", target.host)).at(target.at.as_ref())
             })?;
-            if let Some(address) = targets::group_address(&target.host) {
+            if let Some(address) = group_address(&target.host) {
                 let why = format!("{address} is {NO_UNICAST}; measure to a single host");
                 return Err(SettingsError::of("target.host", why).at(target.at.as_ref()));
             }
@@ -336,7 +313,7 @@ const FLOW_OPTIONS: [FlowOption; 2] = [
 
 impl StreamOptions {
     fn check(&self) -> Result<(), SettingsError> {
-        if let Some(source) = self.source.filter(targets::is_group) {
+        if let Some(source) = self.source.filter(is_group) {
             let why = format!("{source} is {NO_UNICAST}; name one of this host's");
             return Err(SettingsError::new("source", why));
         }

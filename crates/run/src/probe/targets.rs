@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use super::names;
+use super::names::{self, range_of, scoped};
 use super::settings::{
     DEFAULT_SOURCE_PORT, Family, LEAST_IPV4, LEAST_IPV6, StreamOptions, StreamSettings, TargetEntry,
 };
@@ -352,42 +352,8 @@ fn gcd(mut a: u64, mut b: u64) -> u64 {
     a
 }
 
-/// An address and its scope (RFC 4007, section 11): "fe80::1%eth0", also in brackets.
-fn scoped(host: &str) -> (&str, Option<&str>) {
-    let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
-    match bare.split_once('%') {
-        Some((address, zone)) if address.parse::<Ipv6Addr>().is_ok() && !zone.is_empty() => {
-            (address, Some(zone))
-        }
-        _ => (host, None),
-    }
-}
-
 fn is_many(host: &str) -> bool {
     host.contains('/') || range_of(host).is_some()
-}
-
-/// The first address of `host` that is no single host's on any network: multicast (RFC 1112, RFC
-/// 4291) or the limited broadcast (RFC 919). A name has none before it is resolved.
-pub(super) fn group_address(host: &str) -> Option<IpAddr> {
-    let (host, _) = scoped(host);
-    let ends = match (host.parse::<Prefix>(), range_of(host)) {
-        (Ok(prefix), _) if host.contains('/') => [Some(prefix.address), None],
-        (_, Some((low, high))) => [Some(low), Some(high)],
-        _ => [names::address(host), None],
-    };
-    ends.into_iter().flatten().find(is_group)
-}
-
-/// Whether it is multicast, or the limited broadcast.
-pub(super) fn is_group(address: &IpAddr) -> bool {
-    address.is_multicast() || *address == IpAddr::V4(Ipv4Addr::BROADCAST)
-}
-
-/// Both ends of "10.0.0.1-10.0.0.9"; names may contain hyphens, so both must be addresses.
-fn range_of(host: &str) -> Option<(IpAddr, IpAddr)> {
-    let (low, high) = host.split_once('-')?;
-    Some((low.trim().parse().ok()?, high.trim().parse().ok()?))
 }
 
 /// The text of an error does not name `host`.
