@@ -277,13 +277,13 @@ fn gso(p: &mut RttProgram) {
     // An acknowledgement of its first segment alone is an answer too.
     run(p, &[(8, Segment { seq: 1, ack: 3001, ..b })]);
     assert_eq!(brief(&poll(p).0), [(RttKind::TcpSequence, CLEAN, 8)]);
-    let mut packets = 0;
+    let mut counted = (0, 0);
     p.open_flows(&mut |f| {
         if f.flow.source_port == 4007 {
-            packets = f.forward.packets;
+            counted = (f.forward.packets, f.forward.bytes);
         }
     });
-    assert_eq!(packets, 3);
+    assert_eq!(counted, (3, 3_000 + 3 * 40), "each had the headers");
 }
 
 /// Time in this host: from the ingress of one interface to the egress of another. Only the

@@ -7,6 +7,7 @@ use std::process::Stdio;
 use sonde_lab::{Host, LinkOptions, Topology};
 use sonde_results::Caveat;
 use sonde_results::flow::{FlowEnd, FlowRecord};
+use sonde_sys::clock::unix_now_ns;
 
 use super::support::{Exported, Folder, SONDE, assert_conserved, meter, pair, records, run_of};
 use crate::process::{self, Process};
@@ -308,8 +309,7 @@ fn the_kernels_headers_have_the_right_time_in_a_time_namespace() {
         let shown = net.reflector.run(&["ip", "link", "show", "dev", "eth0"]).unwrap();
         shown.contains("prog/xdp")
     });
-    let now = || sonde_sys::clock::unix_now_ns();
-    let begin = now();
+    let begin = unix_now_ns();
     // Some packets of one flow, apart from each other.
     net.probe
         .inside(|| {
@@ -320,7 +320,7 @@ fn the_kernels_headers_have_the_right_time_in_a_time_namespace() {
             }
         })
         .unwrap();
-    let end = now();
+    let end = unix_now_ns();
     // The process in the namespace is the child of the one that was started.
     let children = format!("/proc/{0}/task/{0}/children", run.id());
     let child = std::fs::read_to_string(children).unwrap();

@@ -4,6 +4,7 @@
 use std::process::Command;
 
 use sonde_lab::Host;
+use sonde_sys::clock::unix_now_ns;
 
 use super::support::{SONDE, lines, pair, ping, until_watching};
 use crate::process::Process;
@@ -66,10 +67,9 @@ fn times_are_right_in_a_time_namespace() {
         let line = format!("--format jsonl --sample-limit none -i 200ms{engine}");
         let mut run = Process::start(under(&net.probe, &shifted, &line));
         until_watching(&mut run);
-        let now = || sonde_sys::clock::unix_now_ns();
-        let begin = now();
+        let begin = unix_now_ns();
         ping(&net.probe, 5);
-        let end = now();
+        let end = unix_now_ns();
         // The process in the namespace is the child of the one that was started.
         let children = format!("/proc/{0}/task/{0}/children", run.id());
         let child = std::fs::read_to_string(children).unwrap();
