@@ -93,14 +93,8 @@ impl Exports {
     pub fn apply(&self, prepared: PreparedExports) {
         let PreparedExports { begin, all } = prepared;
         let mut running = self.lock();
-        running.retain(|name, exporter| {
-            let stays = all.get(name) == Some(&exporter.settings);
-            if !stays {
-                // It sends what it has, and is waited for by nobody.
-                exporter.sender.close();
-            }
-            stays
-        });
+        // Who goes sends what waits, and is waited for by nobody.
+        running.retain(|name, exporter| all.get(name) == Some(&exporter.settings));
         running.extend(begin);
     }
 
@@ -224,11 +218,17 @@ impl Exporter {
     }
 }
 
-/// An exporter's thread that sends, from outside.
+/// An exporter's thread that sends, from outside. Dropped, it is closed.
 struct ExportSender {
     shared: Arc<SharedQueue>,
     ended: Receiver<()>,
-    thread: JoinHandle<()>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for ExportSender {
+    fn drop(&mut self) {
+        self.close();
+    }
 }
 
 struct SharedQueue {
@@ -275,7 +275,7 @@ impl ExportSender {
         };
         let thread = std::thread::Builder::new().name(format!("sonde-to-{name}")).spawn(run);
         let thread = thread.context("cannot start a thread; 'ulimit -u' bounds them")?;
-        Ok(ExportSender { shared, ended, thread })
+        Ok(ExportSender { shared, ended, thread: Some(thread) })
     }
 
     fn give(&self, payloads: Vec<Payload>) {
@@ -304,10 +304,10 @@ impl ExportSender {
     }
 
     /// Waits until it has ended, but not longer than until `end`.
-    fn join(self, end: Time) {
+    fn join(mut self, end: Time) {
         let left = Duration::from_nanos((end - steady_now()).max(0).unsigned_abs());
         if self.ended.recv_timeout(left) == Err(std::sync::mpsc::RecvTimeoutError::Disconnected) {
-            sonde_run::thread::join_logged(self.thread);
+            self.thread.take().map(sonde_run::thread::join_logged);
         }
         let status = {
             let queue = self.shared.lock();

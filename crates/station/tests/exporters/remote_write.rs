@@ -26,7 +26,7 @@ fn prometheus_is_sent_what_a_station_counts_and_misses_nothing_of_the_time_it_wa
     // As many values in the widest bucket as in the count.
     let count = of("sonde_rtt_seconds_count", ",class=\"EF\"");
     let bucket = of("sonde_rtt_seconds_bucket", ",class=\"EF\",le=\"+Inf\"");
-    assert!(prometheus.value(&format!("{bucket} == on() {count} > 0")).is_some());
+    prometheus.until(bed, &format!("{bucket} == on() {count} > 0"), |value| value > 0.0);
     prometheus.until(bed, &of("sonde_units", ",phase=\"running\""), |value| value == 1.0);
 
     prometheus.end();
