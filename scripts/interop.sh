@@ -35,7 +35,7 @@ cargo test --workspace --locked --no-run --quiet
 
 # The stamp is written last: an installation that was interrupted is made anew.
 if ! cmp -s tests/interop/requirements.txt "$VENV/installed.txt"; then
-    say "installing scapy, aioquic, snappi, pandas, aiosmtpd, schemathesis and others into $VENV"
+    say "installing scapy, aioquic, snappi, pandas, aiosmtpd, chdb, schemathesis and others into $VENV"
     rm -rf "$VENV"
     python3 -m venv "$VENV"
     "$VENV/bin/pip" install --quiet --disable-pip-version-check --require-hashes \
@@ -65,30 +65,36 @@ else
     say "no go: goflow2 is left out"
 fi
 
-# Receivers of alerts and metrics as Debian has them, with what they need. Unpacked, not installed: a package
-# would start its daemon. What this host has already is not fetched.
-RECEIVERS=$PEERS/receivers
-RECEIVER_PACKAGES='prometheus-alertmanager rsyslog rsyslog-openssl snmptrapd prometheus influxdb'
-fetch_receivers() {
+# Debian's packages of what others run, with what they need. Unpacked, not installed: a package would
+# start its daemon. What this host has already is not fetched.
+fetch() { # folder, packages
     # shellcheck disable=SC2086 # one word a name
     apt-get -qq -y --no-install-recommends --download-only -o Debug::NoLocking=1 \
-        -o "Dir::Cache::archives=$RECEIVERS/archives" install $RECEIVER_PACKAGES
+        -o "Dir::Cache::archives=$1/archives" install $2
 }
-if ! command -v apt-get >/dev/null; then
-    say "no apt-get: Alertmanager, rsyslog, snmptrapd, Prometheus, InfluxDB are used where they are installed"
-elif [ "$(cat "$RECEIVERS/unpacked.txt" 2>/dev/null)" != "$RECEIVER_PACKAGES" ]; then
-    say "unpacking $RECEIVER_PACKAGES into $RECEIVERS, as far as they are not installed"
-    rm -rf "$RECEIVERS"
-    mkdir -p "$RECEIVERS/archives/partial"
-    # Lists of packages that are missing or of long ago are no reason to give up.
-    fetch_receivers || { [ "$(id -u)" -eq 0 ] && apt-get -qq update && fetch_receivers; } ||
-        unreachable "$RECEIVER_PACKAGES"
-    for package in "$RECEIVERS"/archives/*.deb; do
-        [ ! -e "$package" ] || dpkg-deb -x "$package" "$RECEIVERS"
-    done
-    rm -rf "$RECEIVERS/archives"
-    echo "$RECEIVER_PACKAGES" >"$RECEIVERS/unpacked.txt"
-fi
+unpack() { # folder, packages
+    local package
+    if ! command -v apt-get >/dev/null; then
+        say "no apt-get: $2 are used where they are installed"
+    elif [ "$(cat "$1/unpacked.txt" 2>/dev/null)" != "$2" ]; then
+        say "unpacking $2 into $1, as far as they are not installed"
+        rm -rf "$1"
+        mkdir -p "$1/archives/partial"
+        # Lists of packages that are missing or of long ago are no reason to give up.
+        fetch "$1" "$2" || { [ "$(id -u)" -eq 0 ] && apt-get -qq update && fetch "$1" "$2"; } ||
+            unreachable "$2"
+        for package in "$1"/archives/*.deb; do
+            [ ! -e "$package" ] || dpkg-deb -x "$package" "$1"
+        done
+        rm -rf "$1/archives"
+        echo "$2" >"$1/unpacked.txt"
+    fi
+}
+# Receivers of alerts and metrics.
+RECEIVERS=$PEERS/receivers
+unpack "$RECEIVERS" 'prometheus-alertmanager rsyslog rsyslog-openssl snmptrapd prometheus influxdb'
+CLICKHOUSE=$PEERS/clickhouse
+unpack "$CLICKHOUSE" clickhouse-server
 
 say "packets as scapy writes them, against the fixtures of crates/wire"
 "$VENV/bin/python" tests/interop/scapy_stamp.py check
@@ -102,6 +108,10 @@ SONDE_QUIC_PYTHON=$VENV/bin/python cargo test --workspace --locked --test exclus
 
 say "segments of a store that is written, as DuckDB and pyarrow read them"
 SONDE_STORE_PYTHON=$VENV/bin/python cargo test --workspace --locked --test store foreign
+
+say "the store in ClickHouse"
+SONDE_CLICKHOUSE=$CLICKHOUSE SONDE_STORE_PYTHON=$VENV/bin/python \
+    cargo test --workspace --locked --test store clickhouse
 
 say "what the pages of docs/ say of these programs"
 SONDE_DOCS_PEERS=$PEERS cargo test --workspace --locked --test exclusive docs::performed::what_the_pages_say_of

@@ -66,9 +66,8 @@ struct Measured {
 fn measure(folder: &WorkFolder, seconds: u64, probes: u64) -> Result<Measured> {
     let path = folder.0.join("store");
     let store = Store::open(&path, StoreOptions::default())?;
-    for stream in 0..STREAMS {
-        store.register(&SeriesLabels { target: stream.to_string(), ..SeriesLabels::default() })?;
-    }
+    let labels = |stream: u64| SeriesLabels { target: stream.to_string(), ..Default::default() };
+    store.register_all(&(0..STREAMS).map(labels).collect::<Vec<_>>())?;
     let mut random = Random(7);
     let bases: Vec<f64> = (0..STREAMS).map(|_| 1e5 * 1_000f64.powf(random.share())).collect();
     let mut writer = store.writer()?;

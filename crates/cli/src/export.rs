@@ -10,12 +10,13 @@ use sonde_results::units::{format_count, parse_positive_duration};
 use sonde_run::whole_file;
 use sonde_store::embedded::{Export, ExportText};
 use sonde_store::query::TimeRange;
-use sonde_store::{EmbeddedReader, SeriesFilter, Table};
+use sonde_store::{SeriesFilter, Table};
 use sonde_sys::clock::unix_now_ns;
 
 use crate::exit::{Exit, Failure};
 use crate::query::{failed, label, limit};
 use crate::signals;
+use crate::store_place::StoreArgs;
 
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]
@@ -23,14 +24,8 @@ pub struct ExportArgs {
     /// iv (intervals), iv1m, iv1h, iv1d; flow, flow5m, flow1h; rtt, rtt1m, rtt1h, rtt1d
     #[arg(value_name = "TABLE", value_parser = table)]
     pub table: Table,
-    /// The folder of the store
-    #[arg(
-        long,
-        value_name = "DIR",
-        value_hint = ValueHint::DirPath,
-        default_value = "/var/lib/sonde/store"
-    )]
-    pub store: PathBuf,
+    #[command(flatten)]
+    pub store: StoreArgs,
     /// How it is written
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t = Format::Csv)]
     pub format: Format,
@@ -65,7 +60,7 @@ pub fn run(args: &ExportArgs) -> Result<Exit, Failure> {
     if stdout && args.format == Format::Parquet {
         return Err(Failure::Usage(anyhow!("Parquet goes to a file: name one with --out")));
     }
-    let reader = EmbeddedReader::open(&args.store, None).map_err(failed)?;
+    let reader = args.store.open()?;
     let now_ns = unix_now_ns();
     let labels: BTreeMap<String, String> = args.only.iter().cloned().collect();
     let export = Export {

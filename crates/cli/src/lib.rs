@@ -34,6 +34,7 @@ pub mod service_manager;
 pub mod signals;
 pub mod station;
 pub mod status;
+mod store_place;
 pub mod token;
 pub mod top;
 pub mod traffic;

@@ -1,13 +1,12 @@
 //! `sonde query`: what a station's store has, also while the station writes.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
-use clap::{Args, Subcommand, ValueHint};
+use clap::{Args, Subcommand};
 use sonde_results::units::{
     SECOND, format_count, format_duration, format_ns_or_dash, format_share, parse_positive_duration,
 };
@@ -18,27 +17,20 @@ use sonde_store::query::{
     TimeRange,
 };
 use sonde_store::{
-    Answer, EmbeddedReader, Limit, Query, Reader as _, Response, SeriesFilter, SeriesId, SqlTable,
-    StoreError,
+    Answer, Limit, Query, Reader, Response, SeriesFilter, SeriesId, SqlTable, StoreError,
 };
 use sonde_sys::clock::{steady_now, unix_now_ns};
 
 use crate::exit::{Exit, Failure};
 use crate::output::style::{Style, Tone, terminal_size};
 use crate::output::text_table::{TextColumn, TextTable};
+use crate::store_place::StoreArgs;
 
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]
 pub struct QueryArgs {
-    /// The folder of the store
-    #[arg(
-        long,
-        global = true,
-        value_name = "DIR",
-        value_hint = ValueHint::DirPath,
-        default_value = "/var/lib/sonde/store"
-    )]
-    pub store: PathBuf,
+    #[command(flatten)]
+    pub store: StoreArgs,
     /// Print the answer as JSON
     #[arg(long, global = true)]
     pub json: bool,
@@ -116,7 +108,8 @@ pub enum Question {
 
 /// Asks, and prints the answer.
 pub fn run(args: &QueryArgs) -> Result<Exit, Failure> {
-    let reader = EmbeddedReader::open(&args.store, None).map_err(failed)?;
+    let reader = args.store.open()?;
+    let reader = &*reader;
     let limit = limit(Some(args.timeout), crate::signals::stop()?);
     let now_ns = unix_now_ns();
     let range = |last: i64| TimeRange { from_ns: now_ns.saturating_sub(last), to_ns: now_ns };
@@ -162,7 +155,7 @@ pub fn run(args: &QueryArgs) -> Result<Exit, Failure> {
     if args.json || matches!(args.question, Question::Json { .. }) {
         outln!("{}", serde_json::to_string(&response).context("the answer as JSON")?);
     } else {
-        print(&response, by, &reader);
+        print(&response, by, reader);
     }
     missing(response.damaged_segments);
     Ok(if is_empty(&response.answer) { Exit::Negative } else { Exit::Ok })
@@ -229,7 +222,7 @@ pub fn failed(error: StoreError) -> Failure {
     }
 }
 
-fn print(response: &Response, by: &[String], reader: &EmbeddedReader) {
+fn print(response: &Response, by: &[String], reader: &dyn Reader) {
     match &response.answer {
         Answer::Overview(rows) => overview(rows, by, reader, response),
         Answer::RttTop(table) => rtt_top(table, reader, response),
@@ -238,7 +231,7 @@ fn print(response: &Response, by: &[String], reader: &EmbeddedReader) {
     }
 }
 
-fn overview(rows: &[OverviewRow], by: &[String], reader: &EmbeddedReader, response: &Response) {
+fn overview(rows: &[OverviewRow], by: &[String], reader: &dyn Reader, response: &Response) {
     let rows: Vec<&OverviewRow> = rows.iter().filter(|row| row.summary.intervals > 0).collect();
     if rows.is_empty() {
         nothing(response);
@@ -288,14 +281,15 @@ fn nothing(response: &Response) {
     errln!(INFO, "nothing was measured in the last {span}; --last asks for more");
 }
 
-fn rtt_top(table: &RttTopTable, reader: &EmbeddedReader, response: &Response) {
+fn rtt_top(table: &RttTopTable, reader: &dyn Reader, response: &Response) {
     if table.rows.is_empty() && table.other_groups == 0 {
         nothing(response);
         return;
     }
     let series = reader.series().unwrap_or_default();
-    let unit =
-        |id: SeriesId| series.get(id.0 as usize).map_or(String::new(), |s| s.labels.target.clone());
+    let unit = |id: SeriesId| {
+        series.iter().find(|s| s.id == id).map_or("", |s| &s.labels.target).to_owned()
+    };
     let others = format!("others: {}", format_count(table.other_groups));
     let rows = table.rows.iter().map(|row| (row.group.clone(), unit(row.series), &row.figures));
     let other = (table.other_groups > 0).then(|| (others, String::new(), &table.other));
@@ -379,4 +373,5 @@ Example:
   sonde query sql 'SELECT target, sum(lost) FROM iv1h JOIN series ON id = series GROUP BY 1'
 Labels are station, site, target, class, module, direction, source_port, destination_port, unit and
 address. A percentile of a group is that of all its samples. The store may be written meanwhile.
+Of a ClickHouse SQL is its own dialect, over all rows.
 Exit codes: 0 answered, 1 nothing was measured in that time, 2 usage, 3 the store cannot be read.";

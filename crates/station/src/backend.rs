@@ -25,8 +25,9 @@ use sonde_api::on_demand::{OnDemandParams, OnDemandProbes, OnDemandResult};
 use sonde_api::problem::{ProblemDetails, ProblemKind};
 use sonde_api::readings::SeriesChoice;
 use sonde_api::ring::LiveRing;
-use sonde_store::{Limit, Query, Reader as _, Response, SeriesFilter, SeriesId, StoreError};
+use sonde_store::{Limit, Query, Response, SeriesFilter, SeriesId, StoreError};
 
+use crate::runner::Station;
 use crate::service::{ServiceCore, query_end};
 use crate::unit::Instrument;
 
@@ -58,7 +59,8 @@ impl StationBackend {
             let length = run.record_interval.unwrap_or(RECORD_INTERVAL_NS);
             length.saturating_add(run.timeout.unwrap_or(TIMEOUT_NS))
         });
-        now.later(-(late.max().unwrap_or(0).saturating_add(SLACK_NS)))
+        let slack = self.core.station(Station::seen_after).unwrap_or(0).saturating_add(SLACK_NS);
+        now.later(-(late.max().unwrap_or(0).saturating_add(slack)))
     }
 }
 
@@ -85,7 +87,7 @@ fn filter_of(choice: &SeriesChoice) -> SeriesFilter {
 fn of_store(error: &StoreError) -> ProblemDetails {
     let kind = match error {
         StoreError::Query { .. } | StoreError::Limit { .. } => ProblemKind::Unprocessable,
-        StoreError::Stopped => ProblemKind::Unavailable,
+        StoreError::Stopped | StoreError::Unreachable { .. } => ProblemKind::Unavailable,
         _ => ProblemKind::Internal,
     };
     ProblemDetails::new(kind, error.to_string())

@@ -25,11 +25,11 @@ use crate::supervise::{Gap, Notice};
 
 /// What the rows of a store are made into.
 pub trait Registry {
-    /// The series with these labels.
+    /// The series with these labels, in their order. What is new is registered at once.
     ///
     /// # Errors
-    /// The store cannot register it.
-    fn series(&mut self, labels: &SeriesLabels) -> Result<SeriesId, StoreError>;
+    /// The store cannot register them.
+    fn series(&mut self, labels: &[SeriesLabels]) -> Result<Vec<SeriesId>, StoreError>;
 
     /// Keeps an event.
     ///
@@ -67,6 +67,35 @@ impl RowMaker {
         }
     }
 
+    /// Registers together what reports have that is new: their rows find it. A first start would do a
+    /// transaction for each unit else.
+    ///
+    /// # Errors
+    /// The store cannot register them.
+    pub fn register<'a>(
+        &self,
+        reports: impl IntoIterator<Item = &'a Report>,
+        registry: &mut dyn Registry,
+    ) -> Result<(), StoreError> {
+        let all: Vec<SeriesLabels> = reports.into_iter().flat_map(|r| self.labels_in(r)).collect();
+        if !all.is_empty() {
+            registry.series(&all)?;
+        }
+        Ok(())
+    }
+
+    /// The labels of the series that a report may begin.
+    fn labels_in(&self, report: &Report) -> Vec<SeriesLabels> {
+        let unit = &report.unit;
+        match &report.said {
+            Said::Probe(about) => labels_of(&self.station, unit, &about.streams),
+            Said::ProbeEvent(Event::Added(streams)) => labels_of(&self.station, unit, streams),
+            Said::Flows(_) => vec![self.labels_of_unit(unit, MODULE_FLOW)],
+            Said::RttEvents(_) => vec![self.labels_of_unit(unit, MODULE_RTT)],
+            _ => Vec::new(),
+        }
+    }
+
     /// Takes a report. Its times are `utc_offset_ns` ahead of UTC; it is `now_ns` since 1970 UTC.
     ///
     /// # Errors
@@ -90,7 +119,7 @@ impl RowMaker {
             Said::ProbeEvent(Event::Added(streams)) => self.add_streams(unit, streams, registry)?,
             Said::ProbeEvent(Event::Record(record)) => self.interval(unit, record, utc_offset_ns),
             Said::Flows(flows) => {
-                let exporter = registry.series(&self.labels_of_unit(unit, MODULE_FLOW))?;
+                let exporter = one(registry, self.labels_of_unit(unit, MODULE_FLOW))?;
                 self.flows.extend(flows.iter().map(|flow| {
                     let mut flow = flow.clone();
                     flow.turn_to_utc(utc_offset_ns);
@@ -101,7 +130,7 @@ impl RowMaker {
                 self.points.insert(unit.clone(), about.run.points.clone());
             }
             Said::RttEvents(events) => {
-                let series = registry.series(&self.labels_of_unit(unit, MODULE_RTT))?;
+                let series = one(registry, self.labels_of_unit(unit, MODULE_RTT))?;
                 events
                     .iter()
                     .for_each(|event| self.round_trips(unit, series, event, utc_offset_ns));
@@ -189,9 +218,8 @@ impl RowMaker {
         streams: &[StreamInfo],
         registry: &mut dyn Registry,
     ) -> Result<(), StoreError> {
-        let ids: Result<Vec<SeriesId>, StoreError> =
-            labels_of(&self.station, unit, streams).iter().map(|l| registry.series(l)).collect();
-        self.streams.entry(unit.clone()).or_default().extend(ids?);
+        let ids = registry.series(&labels_of(&self.station, unit, streams))?;
+        self.streams.entry(unit.clone()).or_default().extend(ids);
         Ok(())
     }
 
@@ -205,6 +233,11 @@ impl RowMaker {
         row.start_ns -= utc_offset_ns;
         self.intervals.push(row);
     }
+}
+
+fn one(registry: &mut dyn Registry, labels: SeriesLabels) -> Result<SeriesId, StoreError> {
+    let ids = registry.series(std::slice::from_ref(&labels))?;
+    ids.first().copied().ok_or(StoreError::UnknownSeries(0))
 }
 
 /// The labels of a probe's streams. A port or address is one only where it tells streams apart: it

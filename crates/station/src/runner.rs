@@ -13,7 +13,7 @@ use sonde_results::units::format_ns;
 use sonde_run::confined::{Uses, beyond};
 use sonde_run::error::RunError;
 use sonde_run::running::{Invocation, Latest, Stop};
-use sonde_store::{EmbeddedReader, EventId, StoreError, StoredEvent};
+use sonde_store::{EventId, Reader, StoreError, StoredEvent};
 use sonde_sys::clock::steady_now;
 use sonde_wire::time::Time;
 
@@ -87,6 +87,9 @@ pub enum Refused {
     /// A station keeps its store as long as it runs.
     #[error("store.path cannot change from {} while the station runs; restart it", .0.display())]
     Store(PathBuf),
+    /// And the server that it writes to.
+    #[error("store.url, password_file and spool cannot change while the station runs; restart it")]
+    StoreServer,
     /// Alerts begin and end with the station.
     #[error("[alert] cannot come or go while the station runs; restart it")]
     AlertsCome,
@@ -241,6 +244,9 @@ impl Station {
         if config.store.path != self.store.path {
             return Err(Refused::Store(self.store.path.clone()));
         }
+        if !config.store.same_server(&self.store) {
+            return Err(Refused::StoreServer);
+        }
         if config.alert.is_some() != self.alerts.is_some() {
             return Err(Refused::AlertsCome);
         }
@@ -326,8 +332,18 @@ impl Station {
         self.keeper.status.get()
     }
 
+    /// What keeps the rows: "embedded", "clickhouse".
+    pub fn store_kind(&self) -> &'static str {
+        self.keeper.store.kind()
+    }
+
+    /// So long after a row is kept queries see it, at most, ns.
+    pub fn seen_after(&self) -> i64 {
+        self.keeper.store.seen_after_ns()
+    }
+
     /// Reads what is kept.
-    pub fn reader(&self) -> EmbeddedReader {
+    pub fn reader(&self) -> Arc<dyn Reader> {
         self.keeper.reader.clone()
     }
 

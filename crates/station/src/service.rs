@@ -22,7 +22,7 @@ use sonde_run::error::{RunError, SettingsError};
 use sonde_run::running::{Invocation, Latest, RecordReceiver, Stop};
 use sonde_run::thread::join_logged;
 use sonde_server::api::{ApiHooks, TokenStore};
-use sonde_store::EmbeddedReader;
+use sonde_store::Reader;
 use sonde_sys::clock::{clock_state, steady_now, unix_now_ns};
 use sonde_sys::usage::Usage;
 use sonde_wire::time::Time;
@@ -122,7 +122,7 @@ pub(crate) struct ServiceCore {
     pub started: UtcInstant,
     pub live: Arc<Mutex<LiveState>>,
     pub ring: Arc<LiveRing>,
-    pub reader: EmbeddedReader,
+    pub reader: Arc<dyn Reader>,
     /// The ways to targets, for explanations.
     pub paths: SharedBook,
     pub hub: Hub,

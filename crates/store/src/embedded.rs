@@ -14,14 +14,14 @@
 //! compacts, gives up what expired. It does not wait for queries, and they do not wait for it.
 
 mod backup;
-mod catalogue;
+pub(crate) mod catalogue;
 pub mod disk;
-mod export;
+pub(crate) mod export;
 mod flush;
-mod journal;
+pub(crate) mod journal;
 mod maintain;
 mod merge;
-mod open;
+pub(crate) mod open;
 mod reader;
 mod room;
 mod segment;
@@ -41,15 +41,16 @@ pub use export::{Export, ExportText, Exported};
 pub use maintain::Maintenance;
 pub use open::Recovery;
 pub use reader::EmbeddedReader;
-pub use sql::{SqlColumnInfo, SqlTable, SqlTableInfo, SqlValue, sql_tables};
+pub(crate) use sql::about_of;
+pub use sql::{SqlColumnInfo, SqlTable, SqlTableInfo, SqlValue};
 pub use writer::EmbeddedWriter;
 
-use crate::MINUTE_NS;
 use crate::error::StoreError;
 use crate::event::{EventId, StoredEvent};
 use crate::retention::Retention;
-use crate::series::{SeriesId, SeriesLabels};
+use crate::series::{SeriesId, SeriesLabels, SeriesRegistry};
 use crate::table::Table;
+use crate::{MINUTE_NS, Reader, StoreBackend, Writer};
 use catalogue::Catalogue;
 use disk::{Disk, HostDisk};
 use journal::Journal;
@@ -165,16 +166,21 @@ impl Store {
 
     /// The number of the series with these labels; it is registered if it is not yet.
     pub fn register(&self, labels: &SeriesLabels) -> Result<SeriesId, StoreError> {
+        let ids = self.register_all(std::slice::from_ref(labels))?;
+        ids.first().copied().ok_or(StoreError::UnknownSeries(0))
+    }
+
+    /// The numbers of the series with these labels, in their order. Those that are not registered yet
+    /// are, in one transaction: a station's first start has tens of thousands.
+    pub fn register_all(&self, labels: &[SeriesLabels]) -> Result<Vec<SeriesId>, StoreError> {
         let mut catalogue = lock(&self.shared.catalogue);
-        let next = {
-            let state = lock(&self.shared.state);
-            if let Some(id) = state.series.find(labels) {
-                return Ok(id);
-            }
-            state.series.next()
-        };
-        catalogue.add_series(next, labels)?;
-        Ok(Arc::make_mut(&mut lock(&self.shared.state).series).add(labels.clone()))
+        let known = lock(&self.shared.state).series.clone();
+        let (ids, fresh) = register_in(&known, labels);
+        if !fresh.is_empty() {
+            catalogue.add_series(fresh.iter())?;
+            Arc::make_mut(&mut lock(&self.shared.state).series).extend(&fresh);
+        }
+        Ok(ids)
     }
 
     /// The number of the last durable batch of `writer`; 0: there is none. What it writes next has a
@@ -232,8 +238,84 @@ impl Store {
     }
 }
 
+impl StoreBackend for Store {
+    fn register_all(&self, labels: &[SeriesLabels]) -> Result<Vec<SeriesId>, StoreError> {
+        self.register_all(labels)
+    }
+
+    fn last_batch(&self, writer: &str) -> u64 {
+        self.last_batch(writer)
+    }
+
+    fn writer(&self) -> Result<Box<dyn Writer>, StoreError> {
+        Ok(Box::new(self.writer()?))
+    }
+
+    fn reader(&self) -> Arc<dyn Reader> {
+        Arc::new(self.reader())
+    }
+
+    fn add_event(&self, event: &StoredEvent) -> Result<EventId, StoreError> {
+        self.add_event(event)
+    }
+
+    fn end_event(&self, id: EventId, end_ns: i64) -> Result<bool, StoreError> {
+        self.end_event(id, end_ns)
+    }
+
+    fn event(&self, id: EventId) -> Result<Option<StoredEvent>, StoreError> {
+        self.event(id)
+    }
+
+    fn note_event(
+        &self,
+        id: EventId,
+        field: &str,
+        value: Option<serde_json::Value>,
+    ) -> Result<Option<StoredEvent>, StoreError> {
+        self.note_event(id, field, value)
+    }
+
+    fn kind(&self) -> &'static str {
+        "embedded"
+    }
+
+    fn seen_after_ns(&self) -> i64 {
+        0
+    }
+
+    fn spool_octets(&self) -> u64 {
+        0
+    }
+
+    fn set_retention(&self, retention: Retention) {
+        self.set_retention(retention);
+    }
+
+    fn maintain(&self, now_ns: i64, free_octets: Option<u64>) -> Result<Maintenance, StoreError> {
+        self.maintain(now_ns, free_octets)
+    }
+
+    fn flush(&self) -> Result<Maintenance, StoreError> {
+        self.flush()
+    }
+}
+
+/// The numbers of these labels, and those of them that are new.
+pub(crate) fn register_in(
+    known: &SeriesRegistry,
+    labels: &[SeriesLabels],
+) -> (Vec<SeriesId>, SeriesRegistry) {
+    let mut fresh = SeriesRegistry::after(known);
+    let number = |labels: &SeriesLabels| match known.find(labels) {
+        Some(id) => id,
+        None => fresh.add(labels.clone()),
+    };
+    (labels.iter().map(number).collect(), fresh)
+}
+
 /// The data behind a lock. A thread that panicked left them whole: each change is one assignment.
-fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

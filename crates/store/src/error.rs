@@ -117,6 +117,67 @@ pub enum StoreError {
     /// Whoever asked does not wait any more.
     #[error("the query was stopped; narrow its range or its series, or give it more time")]
     Stopped,
+    /// ClickHouse does not answer.
+    #[error(
+        "ClickHouse at {url} cannot be reached: {why}; check that it runs, and its address; what is \
+         measured meanwhile is kept in the spool"
+    )]
+    Unreachable {
+        /// Its address.
+        url: String,
+        /// What the system said.
+        why: String,
+    },
+    /// ClickHouse does not do what it was asked.
+    #[error("ClickHouse at {url} refuses to {what}: {why}")]
+    Refused {
+        /// Its address.
+        url: String,
+        /// The verb: "insert rows".
+        what: &'static str,
+        /// The number of its error; 0: none.
+        code: u32,
+        /// What it said.
+        why: String,
+    },
+    /// Another station of the same name writes there.
+    #[error(
+        "the station '{name}' writes into this ClickHouse from another folder; give this one another \
+         name, or, if that folder is lost, run 'DROP TABLE {claim}' there"
+    )]
+    NameTaken {
+        /// The station's name.
+        name: String,
+        /// What holds it.
+        claim: String,
+    },
+    /// The database is not that which a spool was made for.
+    #[error(
+        "{claim} there is the number of another station than that of this spool; name the database \
+         that the spool was made for, or a new folder"
+    )]
+    SpoolOfAnother {
+        /// What holds the number.
+        claim: String,
+    },
+    /// The spool is as large as it may be.
+    #[error(
+        "the spool {} holds {octets} octets that ClickHouse did not take yet, and may not grow; \
+         bring ClickHouse back, or raise the spool's size; batches are refused until then",
+        path.display()
+    )]
+    SpoolFull {
+        /// Its folder.
+        path: PathBuf,
+        /// What it holds.
+        octets: u64,
+    },
+    /// A station has no numbers left.
+    #[error("one station can have {most} series; split its targets among stations of other names")]
+    SeriesFull {
+        /// So many.
+        most: u32,
+    },
     /// What no backend of this kind can do.
     #[error("{what} cannot be asked of this store; {help}")]
     Unsupported {

@@ -61,6 +61,14 @@ impl HistBlob {
         HistBlob(out.into())
     }
 
+    /// From a head and its buckets, which ascend.
+    pub(crate) fn from_buckets(
+        head: &HistHead,
+        buckets: impl IntoIterator<Item = (i16, u64)>,
+    ) -> Self {
+        Self::from_parts(head, &tail_of(buckets.into_iter()))
+    }
+
     /// Octets that came from outside. `None`: they are no histogram of a known version.
     pub fn from_octets(octets: &[u8]) -> Option<Self> {
         if octets.is_empty() {
@@ -144,7 +152,9 @@ fn tail_of(buckets: impl Iterator<Item = (i16, u64)>) -> Vec<u8> {
     for (bucket, n) in buckets {
         match before {
             None => varint::put_signed(&mut out, bucket.into()),
-            Some(before) => varint::put(&mut out, i128::from(bucket - before) as u128),
+            Some(before) => {
+                varint::put(&mut out, (i128::from(bucket) - i128::from(before)) as u128)
+            }
         }
         varint::put(&mut out, n.into());
         before = Some(bucket);

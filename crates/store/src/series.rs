@@ -125,12 +125,28 @@ impl SeriesFilter {
 /// All series of a store, in memory.
 #[derive(Clone, Debug, Default)]
 pub struct SeriesRegistry {
-    /// By number; they are dense.
+    /// By number; they are dense, from `first` on.
     all: Vec<Series>,
+    first: u32,
     by_labels: HashMap<SeriesLabels, SeriesId>,
 }
 
 impl SeriesRegistry {
+    /// An empty one whose numbers go on after those of `other`.
+    pub fn after(other: &SeriesRegistry) -> Self {
+        SeriesRegistry { first: other.next().0, ..SeriesRegistry::default() }
+    }
+
+    /// An empty one whose first number is `first`.
+    pub(crate) fn starting_at(first: u32) -> Self {
+        SeriesRegistry { first, ..SeriesRegistry::default() }
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
     /// The number of these labels, if they are registered.
     pub fn find(&self, labels: &SeriesLabels) -> Option<SeriesId> {
         self.by_labels.get(labels).copied()
@@ -138,7 +154,7 @@ impl SeriesRegistry {
 
     /// The number that the next new series gets.
     pub fn next(&self) -> SeriesId {
-        SeriesId(self.all.len() as u32)
+        SeriesId(self.first + self.all.len() as u32)
     }
 
     /// Adds a series under the next number; one that is there keeps its own.
@@ -152,9 +168,16 @@ impl SeriesRegistry {
         id
     }
 
+    /// Adds those of another one.
+    pub fn extend(&mut self, other: &SeriesRegistry) {
+        for series in other.iter() {
+            self.add(series.labels.clone());
+        }
+    }
+
     /// The series of that number.
     pub fn get(&self, id: SeriesId) -> Option<&Series> {
-        self.all.get(id.0 as usize)
+        self.all.get(id.0.checked_sub(self.first)? as usize)
     }
 
     /// All, by number.

@@ -9,7 +9,7 @@ use sonde_api::events::{
 };
 use sonde_api::instant::UtcInstant;
 use sonde_api::page::{ListPage, PageRequest};
-use sonde_api::problem::ProblemDetails;
+use sonde_api::problem::{ProblemDetails, ProblemKind};
 use sonde_api::request::ChangeContext;
 use sonde_results::sla;
 use sonde_store::query::{EventList, EventRow, TimeRange};
@@ -85,7 +85,13 @@ impl StationBackend {
         let value = by.as_ref().map(|a| json!({"by": a.by, "at_ns": a.at.ns(), "note": a.note}));
         let noted = self.core.station(|s| s.note_event(EventId(number), ACKNOWLEDGED, value));
         let noted = noted.ok_or_else(super::ending)?.map_err(|error| of_store(&error))?;
-        let row = EventRow { id: EventId(number), event: noted.ok_or_else(missing)? };
+        let Some(event) = noted else {
+            // One that is there is another station's, in the same ClickHouse.
+            self.event(id)?;
+            let why = "another station keeps this event; ask that one's API";
+            return Err(ProblemDetails::new(ProblemKind::Conflict, why));
+        };
+        let row = EventRow { id: EventId(number), event };
         let labels = self.alert_of(&row.event);
         let order = labels.map(|labels| match &by {
             None => AlertInput::Unacknowledge(labels),

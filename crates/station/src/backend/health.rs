@@ -82,6 +82,7 @@ impl StationBackend {
         let unsaved = alerts.as_ref().and_then(|alerts| alerts.unsaved.as_ref());
         let all = [
             store.error.as_ref().map(|why| format!("the store takes nothing: {why}")),
+            store.upkeep_error.as_ref().map(|why| format!("upkeep of the store fails: {why}")),
             judge.error.as_ref().map(|why| format!("what is judged is not kept: {why}")),
             unsaved.map(|why| format!("the state of alerts cannot be saved: {why}")),
         ];
@@ -142,14 +143,14 @@ impl StationBackend {
         let rows = grown.get(&stored_rows()).copied().unwrap_or(0);
         let since = store.waiting_since.map(|since| (now - since).max(0).unsigned_abs());
         StoreHealth {
-            backend: "embedded".to_owned(),
+            backend: self.core.station(Station::store_kind).unwrap_or_default().to_owned(),
             records_per_s: rows as f64 / seconds.max(1.0),
             lag_ms: since.map_or(0, |ns| ns.div_ceil(1_000_000)),
             waiting_rows: store.waiting_rows,
             octets: octets_in(&folder),
             free_octets: free_octets(&folder).ok(),
-            spool_octets: 0,
-            last_error: store.error.clone(),
+            spool_octets: store.spool_octets,
+            last_error: store.error.clone().or_else(|| store.upkeep_error.clone()),
         }
     }
 

@@ -9,7 +9,7 @@ use sonde_api::sql::{
     SqlCatalogue, SqlColumn, SqlColumnEntry, SqlQueries, SqlQuery, SqlTable, SqlTableEntry,
     exact_integer,
 };
-use sonde_store::{Limit, Reader as _, SqlValue, TimeRange};
+use sonde_store::{Limit, SqlValue, TimeRange};
 
 use super::{StationBackend, of_store};
 use crate::service::steady;
@@ -51,7 +51,7 @@ impl SqlQueries for StationBackend {
     }
 
     fn sql_tables(&self) -> Result<SqlCatalogue, ProblemDetails> {
-        let tables = sonde_store::sql_tables().into_iter().map(|table| SqlTableEntry {
+        let tables = self.core.reader.sql_tables().into_iter().map(|table| SqlTableEntry {
             name: table.name.to_owned(),
             about: table.about.to_owned(),
             columns: table
@@ -59,7 +59,7 @@ impl SqlQueries for StationBackend {
                 .into_iter()
                 .map(|column| SqlColumnEntry {
                     name: column.name,
-                    sql_type: column.sql_type.to_owned(),
+                    sql_type: column.sql_type,
                     about: column.about,
                 })
                 .collect(),

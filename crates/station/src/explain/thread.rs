@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use sonde_results::StreamInfo;
 use sonde_run::error::RunError;
-use sonde_store::{EmbeddedReader, EventId, Limit, Store, StoredEvent};
+use sonde_store::{EventId, Limit, Reader, StoreBackend, StoredEvent};
 use sonde_sys::clock::{steady_now, unix_now_ns};
 use sonde_sys::netlink::Routes;
 use sonde_wire::time::Time;
@@ -117,7 +117,7 @@ impl ExplainService {
     /// No thread to be had.
     pub fn start(
         station: &str,
-        store: Arc<Store>,
+        store: Arc<dyn StoreBackend>,
         plan: &Plan<Unit>,
     ) -> Result<ExplainService, RunError> {
         let (orders, given) = sync_channel(ORDERS);
@@ -128,6 +128,7 @@ impl ExplainService {
         let explaining = Explaining {
             station: station.to_owned(),
             reader: store.reader(),
+            first_ns: AFTER_NS[0].saturating_add(store.seen_after_ns()),
             store,
             book,
             due: Vec::new(),
@@ -159,7 +160,7 @@ impl ExplainService {
 /// # Errors
 /// As of [`explain_event`].
 pub fn explain_now(
-    reader: &EmbeddedReader,
+    reader: &dyn Reader,
     book: &PathBook,
     event: &StoredEvent,
     stop: Arc<AtomicBool>,
@@ -174,10 +175,12 @@ pub fn explain_now(
 /// The thread.
 struct Explaining {
     station: String,
-    store: Arc<Store>,
-    reader: EmbeddedReader,
+    store: Arc<dyn StoreBackend>,
+    reader: Arc<dyn Reader>,
     book: SharedBook,
     due: Vec<DueEvent>,
+    /// An event is explained so long after its begin or end, ns: queries see then what was measured.
+    first_ns: i64,
     /// When the ways are looked up next.
     look: Time,
     routes: Option<Routes>,
@@ -213,7 +216,7 @@ impl Explaining {
                 begun: now,
                 made: 0,
                 ended: false,
-                due: now + AFTER_NS[0],
+                due: now + self.first_ns,
             }),
             ExplainOrder::Begun(id) => {
                 tracing::debug!("event {} is explained when somebody asks", id.0);
@@ -221,7 +224,7 @@ impl Explaining {
             ExplainOrder::Ended(id) => {
                 for event in self.due.iter_mut().filter(|event| event.id == id) {
                     event.ended = true;
-                    event.due = event.due.min(now + AFTER_NS[0]);
+                    event.due = event.due.min(now + self.first_ns);
                 }
             }
             ExplainOrder::Streams { unit, streams, whole } => {
@@ -251,7 +254,7 @@ impl Explaining {
 
     fn explain(&self, id: EventId) -> Result<(), ExplainError> {
         let Some(event) = self.store.event(id)? else { return Ok(()) };
-        let found = explain_now(&self.reader, &self.book.get(), &event, self.ends.clone())?;
+        let found = explain_now(&*self.reader, &self.book.get(), &event, self.ends.clone())?;
         let value = serde_json::to_value(&found).unwrap_or_default();
         self.store.note_event(id, FIELD, Some(value))?;
         Ok(())

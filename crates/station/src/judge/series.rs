@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use sonde_store::series::{MODULE_RTT, MODULE_STAMP};
-use sonde_store::{Series, SeriesId, Store, StoredEvent};
+use sonde_store::{Series, SeriesId, StoreBackend, StoredEvent};
 
 /// The series of each unit, target and class, as they were last read.
 #[derive(Default)]
@@ -12,7 +12,7 @@ pub(super) struct EventSeries(BTreeMap<[String; 3], Vec<SeriesId>>);
 
 impl EventSeries {
     /// The event with its series: the one, or all of them in its evidence.
-    pub fn of(&mut self, event: &StoredEvent, store: &Store) -> StoredEvent {
+    pub fn of(&mut self, event: &StoredEvent, store: &dyn StoreBackend) -> StoredEvent {
         let mut event = event.clone();
         let label = |name: &str| event.evidence["labels"][name].as_str().unwrap_or_default();
         let mut key = ["unit", "target", "class"].map(|name| label(name).to_owned());

@@ -17,7 +17,7 @@ use sonde_run::probe::Event;
 use sonde_run::running::{Latest, Next, RecordReceiver, Stop};
 use sonde_store::query::{Delay, EventList, Merged, TimeRange};
 use sonde_store::{
-    Answer, EventFilter, EventId, Limit, Query, Reader as _, SeriesFilter, Store, StoreError,
+    Answer, EventFilter, EventId, Limit, Query, SeriesFilter, StoreBackend, StoreError,
 };
 use sonde_sys::clock::{steady_now, steady_scale, unix_now_ns};
 
@@ -60,7 +60,7 @@ impl JudgeService {
         folder: &Path,
         settings: JudgeSettings,
         units: BTreeSet<UnitId>,
-        store: Arc<Store>,
+        store: Arc<dyn StoreBackend>,
         (alerts, explain): (Option<Arc<AlertService>>, Option<ExplainHandle>),
         hub: &Hub,
     ) -> Result<JudgeService, RunError> {
@@ -68,7 +68,7 @@ impl JudgeService {
         let saved = read_state(&file)?;
         let now_ns = unix_now_ns();
         let judge = StationJudge::new(station, settings, &units, saved, now_ns);
-        end_orphans(&store, &judge, now_ns)?;
+        end_orphans(&*store, &judge, now_ns)?;
         let (status, stop) = (Latest::new(judge.status()), Stop::default());
         let (orders, given) = channel();
         let judging = Judging {
@@ -149,7 +149,11 @@ fn read_state(file: &Path) -> Result<Option<JudgeState>, RunError> {
 
 /// Ends events that last in the store, and of which the judge knows nothing: they were kept, and
 /// the state that says so was not saved any more.
-fn end_orphans(store: &Store, judge: &StationJudge, now_ns: i64) -> Result<(), RunError> {
+fn end_orphans(
+    store: &dyn StoreBackend,
+    judge: &StationJudge,
+    now_ns: i64,
+) -> Result<(), RunError> {
     let known: BTreeSet<u64> = judge.open().filter_map(|trouble| trouble.event).collect();
     for kind in TroubleKind::KEPT {
         let filter =
@@ -169,7 +173,7 @@ fn end_orphans(store: &Store, judge: &StationJudge, now_ns: i64) -> Result<(), R
 struct Judging {
     reports: RecordReceiver<Arc<Report>>,
     judge: StationJudge,
-    store: Arc<Store>,
+    store: Arc<dyn StoreBackend>,
     alerts: Option<Arc<AlertService>>,
     /// Who explains what begins.
     explain: Option<ExplainHandle>,
@@ -319,14 +323,14 @@ impl Judging {
                     if let Some(alert) = alert {
                         self.tell(AlertInput::Alert(alert.clone()))?;
                     }
-                    let event = self.series.of(event, &self.store);
+                    let event = self.series.of(event, &*self.store);
                     self.store.add_event(&event).map_err(|e| e.to_string())?;
                 }
                 JudgeFinding::Begins(trouble) => {
                     self.tell(AlertInput::Alert(trouble.to_alert(None)))?;
                     if trouble.event.is_none() && trouble.kind.is_kept() {
                         tracing::warn!("{} ({})", trouble.title, trouble.text);
-                        let event = self.series.of(&trouble.to_event(), &self.store);
+                        let event = self.series.of(&trouble.to_event(), &*self.store);
                         let id = self.store.add_event(&event);
                         begun = Some((trouble.clone(), id.map_err(|e| e.to_string())?));
                     }

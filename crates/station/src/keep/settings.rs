@@ -4,6 +4,7 @@
 //! [store]
 //! path = "/var/lib/sonde/store"
 //! keep_free = "2GB"
+//! url = "http://clickhouse.example:8123/sonde"    # into ClickHouse; without it, into `path`
 //!
 //! [store.keep]
 //! iv = { age = "2d", size = "3GB" }
@@ -13,20 +14,37 @@
 use std::fmt::{self, Display};
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sonde_results::units::{format_duration, parse_duration};
-use sonde_run::error::SettingsError;
+use sonde_run::error::{RunError, SettingsError};
 use sonde_run::text;
-use sonde_store::{KeepTable, MINUTE_NS, Retention, StoreOptions, Table};
+use sonde_store::{
+    ClickHouseOptions, ClickHouseServer, ClickHouseStore, KeepTable, MINUTE_NS, Retention, Store,
+    StoreBackend, StoreOptions, Table,
+};
+
+use crate::alert::secret::SecretFile;
 
 /// Where what is measured is kept.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct StoreSettings {
-    /// The folder of the store; made if it is not there.
+    /// The folder of the store; made if it is not there. With `url` the spool is in it.
     pub path: PathBuf,
+    /// A ClickHouse that keeps the rows: `http://host:8123/database`, or https; a user may stand
+    /// before the host. Absent: the rows are kept in `path`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// The file that holds the user's password there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub password_file: Option<SecretFile>,
+    /// The spool takes no more once it is so large: what is measured while ClickHouse is away.
+    #[serde(with = "text")]
+    #[schemars(with = "String")]
+    pub spool: KeepSize,
     /// So much of the disk is left to others: the oldest rows go before there is less.
     #[serde(with = "text")]
     #[schemars(with = "String")]
@@ -39,6 +57,9 @@ impl Default for StoreSettings {
     fn default() -> Self {
         StoreSettings {
             path: "/var/lib/sonde/store".into(),
+            url: None,
+            password_file: None,
+            spool: KeepSize(Some(5_000_000_000)),
             keep_free: KeepSize(Some(Retention::default().floor_octets)),
             keep: KeepTables::default(),
         }
@@ -188,6 +209,18 @@ impl StoreSettings {
                 "give a size, as 2GB; 0B keeps nothing free",
             ));
         }
+        if let Some(url) = &self.url {
+            ClickHouseServer::parse(url).map_err(|why| SettingsError::new("url", why))?;
+        }
+        if self.password_file.is_some() && self.url.is_none() {
+            return Err(SettingsError::new(
+                "password_file",
+                "it is for a ClickHouse; give its `url`",
+            ));
+        }
+        if self.spool.0.is_some_and(|octets| octets < 1_000_000) {
+            return Err(SettingsError::new("spool", "at least 1MB, or unlimited"));
+        }
         for table in Table::ALL {
             let Some(keep) = self.keep.of(table) else { continue };
             let wrong = |key: &str, why: &str| {
@@ -212,6 +245,10 @@ impl StoreSettings {
         let mut retention = Retention::default();
         for table in Table::ALL {
             let KeepTable { age_ns, octets } = retention.tables.entry(table).or_default();
+            if self.url.is_some() {
+                // By default the sizes are those of a small disk.
+                *octets = None;
+            }
             let keep = self.keep.of(table);
             if let Some(age) = keep.and_then(|keep| keep.age) {
                 *age_ns = age.0;
@@ -224,12 +261,47 @@ impl StoreSettings {
         retention
     }
 
-    /// How the store works.
+    /// Opens the store of the station of that name.
+    ///
+    /// # Errors
+    /// The folder cannot be written, or belongs to another station; of a ClickHouse the first time
+    /// also that it cannot be reached.
+    pub fn open(&self, station: &str) -> Result<Arc<dyn StoreBackend>, RunError> {
+        let Some(url) = &self.url else {
+            let store = Store::open(&self.path, self.options()).map_err(anyhow::Error::from)?;
+            tracing::debug!("found in {}: {:?}", self.path.display(), store.recovery());
+            return Ok(Arc::new(store));
+        };
+        let mut server =
+            ClickHouseServer::parse(url).map_err(|why| SettingsError::new("store.url", why))?;
+        if let Some(file) = &self.password_file {
+            let password =
+                file.read().map_err(|error| SettingsError::new("store.password_file", error))?;
+            server = server.with_password(password.expose().to_owned());
+        }
+        let options = ClickHouseOptions {
+            spool_octets: self.spool.0.unwrap_or(u64::MAX),
+            retention: self.retention(),
+            ..ClickHouseOptions::new(server, station)
+        };
+        let store = ClickHouseStore::open(&self.path.join(SPOOL), options);
+        Ok(Arc::new(store.map_err(anyhow::Error::from)?))
+    }
+
+    /// Whether both write to the same server, in the same way.
+    pub fn same_server(&self, other: &StoreSettings) -> bool {
+        (&self.url, &self.password_file, self.spool)
+            == (&other.url, &other.password_file, other.spool)
+    }
+
+    /// How the embedded store works.
     pub fn options(&self) -> StoreOptions {
         StoreOptions { retention: self.retention(), ..StoreOptions::default() }
     }
 }
 
+/// The spool's folder in that of the store.
+const SPOOL: &str = "clickhouse";
 /// Names of sizes, and octets.
 const SIZES: [(&str, u64); 5] =
     [("B", 1), ("kB", 1_000), ("MB", 1_000_000), ("GB", 1_000_000_000), ("TB", 1_000_000_000_000)];
@@ -269,5 +341,27 @@ mod tests {
         assert_eq!(StoreSettings::default().retention(), default);
         let written = toml::to_string(&settings).unwrap();
         assert_eq!(toml::from_str::<StoreSettings>(&written).unwrap(), settings);
+    }
+
+    #[test]
+    fn one_line_names_a_clickhouse_and_its_sizes_are_the_servers() {
+        let of = |text: &str| toml::from_str::<StoreSettings>(text).unwrap();
+        let settings = of("url = 'http://ch:8123/net'\n[keep]\nflow = { size = '1GB' }");
+        settings.check().unwrap();
+        let retention = settings.retention();
+        assert_eq!(retention.tables[&Table::Interval].octets, None);
+        assert_eq!(retention.tables[&Table::Flow].octets, Some(1_000_000_000));
+        let age = Retention::default().tables[&Table::Interval].age_ns;
+        assert_eq!(retention.tables[&Table::Interval].age_ns, age);
+        assert!(!settings.same_server(&StoreSettings::default()));
+        for (text, key) in [
+            ("url = 'ch:8123'", "url"),
+            ("url = 'http://me:secret@ch'", "url"),
+            ("password_file = '/p'", "password_file"),
+            ("url = 'http://ch'\nspool = '5kB'", "spool"),
+        ] {
+            let error = of(text).check().unwrap_err();
+            assert!(error.to_string().starts_with(key), "{text}: {error}");
+        }
     }
 }

@@ -13,15 +13,23 @@ use super::*;
 struct Kept {
     series: Vec<SeriesLabels>,
     events: Vec<StoredEvent>,
+    /// Calls that registered something.
+    transactions: usize,
 }
 
 impl Registry for Kept {
-    fn series(&mut self, labels: &SeriesLabels) -> Result<SeriesId, StoreError> {
-        let at = self.series.iter().position(|known| known == labels).unwrap_or_else(|| {
-            self.series.push(labels.clone());
-            self.series.len() - 1
-        });
-        Ok(SeriesId(at as u32))
+    fn series(&mut self, labels: &[SeriesLabels]) -> Result<Vec<SeriesId>, StoreError> {
+        let before = self.series.len();
+        let mut number = |labels: &SeriesLabels| {
+            let at = self.series.iter().position(|known| known == labels).unwrap_or_else(|| {
+                self.series.push(labels.clone());
+                self.series.len() - 1
+            });
+            SeriesId(at as u32)
+        };
+        let ids = labels.iter().map(&mut number).collect();
+        self.transactions += usize::from(self.series.len() > before);
+        Ok(ids)
     }
 
     fn event(&mut self, event: StoredEvent) -> Result<(), StoreError> {
@@ -62,6 +70,28 @@ fn ports_and_addresses_are_labels_only_where_they_tell_streams_apart() {
 
 fn report(said: Said) -> Report {
     Report { unit: UnitId::new("probe.a"), said }
+}
+
+#[test]
+fn what_is_new_in_one_turn_is_registered_in_one_transaction() {
+    let (mut rows, mut kept) = (RowMaker::new("ber"), Kept::default());
+    let added = |unit: &str, streams: Vec<StreamInfo>| Report {
+        unit: UnitId::new(unit),
+        said: Said::ProbeEvent(Event::Added(streams)),
+    };
+    let reports = [
+        added("probe.a", (0..300).map(|i| stream("muc", 0, i, "192.0.2.9")).collect()),
+        added("probe.b", vec![stream("fra", 0, 1, "192.0.2.8")]),
+        Report { unit: UnitId::new("flow.a"), said: Said::Flows(Vec::new().into()) },
+        Report { unit: UnitId::new("rtt.a"), said: Said::RttEvents(Vec::new()) },
+    ];
+    for turn in 0..2 {
+        rows.register(&reports, &mut kept).unwrap();
+        reports.iter().for_each(|report| rows.take(report, (0, 0), &mut kept).unwrap());
+        assert_eq!((kept.series.len(), kept.transactions), (303, 1), "turn {turn}");
+    }
+    rows.register(&[report(Said::Lost(3))], &mut kept).unwrap();
+    assert_eq!(kept.transactions, 1);
 }
 
 #[test]

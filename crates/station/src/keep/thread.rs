@@ -10,8 +10,8 @@ use anyhow::Context as _;
 use sonde_run::error::RunError;
 use sonde_run::running::{Latest, Next, RecordReceiver, Stop};
 use sonde_store::{
-    Batch, EmbeddedReader, EmbeddedWriter, Retention, Rows, SeriesId, SeriesLabels, Store,
-    StoreError, StoredEvent, Writer as _,
+    Batch, Reader, Retention, Rows, SeriesId, SeriesLabels, StoreBackend, StoreError, StoredEvent,
+    Writer,
 };
 use sonde_sys::clock::{steady_now, steady_scale, unix_now_ns};
 use sonde_sys::disk::free_octets;
@@ -34,8 +34,12 @@ pub struct KeeperStatus {
     pub lost_records: u64,
     /// Rows that were given up because the store took none for too long.
     pub lost_rows: u64,
+    /// Octets that wait on this host for a server.
+    pub spool_octets: u64,
     /// Why the store took nothing at the last try; `None`: it did.
     pub error: Option<String>,
+    /// Why upkeep failed at the last try: of a server, that it takes nothing from the spool.
+    pub upkeep_error: Option<String>,
 }
 
 /// Keeps what units measure, until it is asked to end.
@@ -43,9 +47,9 @@ pub struct Keeper {
     /// How it does.
     pub status: Latest<KeeperStatus>,
     /// What it writes to.
-    pub store: Arc<Store>,
+    pub store: Arc<dyn StoreBackend>,
     /// Reads what is kept.
-    pub reader: EmbeddedReader,
+    pub reader: Arc<dyn Reader>,
     stop: Stop,
     writing: JoinHandle<()>,
     maintaining: JoinHandle<()>,
@@ -58,12 +62,11 @@ impl Keeper {
     /// The folder cannot be written, or belongs to another station; no thread to be had.
     pub fn start(settings: &StoreSettings, station: &str, hub: &Hub) -> Result<Keeper, RunError> {
         let folder = settings.path.as_path();
-        let store = Store::open(folder, settings.options()).map_err(anyhow::Error::from)?;
-        let found = store.recovery();
-        tracing::debug!("the store in {} is open: {found:?}", folder.display());
+        let store = settings.open(station)?;
+        tracing::debug!("the store in {} is open: {}", folder.display(), store.kind());
         let writer = store.writer().map_err(anyhow::Error::from)?;
         let (status, stop) = (Latest::new(KeeperStatus::default()), Stop::default());
-        let (reader, store) = (store.reader(), Arc::new(store));
+        let reader = store.reader();
         let writing = Writing {
             reports: hub.subscribe("store", REPORTS),
             rows: RowMaker::new(station),
@@ -78,8 +81,8 @@ impl Keeper {
         let (asked, ends) = (stop.clone(), stop.clone());
         let folder = folder.to_owned();
         let writing = spawn("sonde-store", move || writing.run(&asked))?;
-        let shared = store.clone();
-        let maintaining = spawn("sonde-upkeep", move || maintain(&shared, &folder, &ends))?;
+        let (shared, told) = (store.clone(), status.clone());
+        let maintaining = spawn("sonde-upkeep", move || maintain(&*shared, &folder, &told, &ends))?;
         Ok(Keeper { status, store, reader, stop, writing, maintaining })
     }
 
@@ -98,11 +101,11 @@ impl Keeper {
     }
 }
 
-struct StoreRegistry(Arc<Store>);
+struct StoreRegistry(Arc<dyn StoreBackend>);
 
 impl Registry for StoreRegistry {
-    fn series(&mut self, labels: &SeriesLabels) -> Result<SeriesId, StoreError> {
-        self.0.register(labels)
+    fn series(&mut self, labels: &[SeriesLabels]) -> Result<Vec<SeriesId>, StoreError> {
+        self.0.register_all(labels)
     }
 
     fn event(&mut self, event: StoredEvent) -> Result<(), StoreError> {
@@ -115,7 +118,7 @@ struct Writing {
     reports: RecordReceiver<Arc<Report>>,
     rows: RowMaker,
     registry: StoreRegistry,
-    writer: EmbeddedWriter,
+    writer: Box<dyn Writer>,
     name: Arc<str>,
     number: u64,
     /// Records that the store could not register.
@@ -143,21 +146,20 @@ impl Writing {
         let begun = steady_now();
         let end = begun + patience.as_nanos() as i64;
         let mut taken = 0;
-        loop {
+        let mut turn: Vec<(Arc<Report>, i64, i64)> = Vec::new();
+        while taken < LARGE || patience.is_zero() {
             let left = Duration::from_nanos((end - steady_now()).max(0).unsigned_abs());
-            match self.reports.next(left) {
-                Next::Record(report) => {
-                    let now = (steady_scale().utc_offset, unix_now_ns());
-                    if let Err(error) = self.rows.take(&report, now, &mut self.registry) {
-                        self.refused += report.records();
-                        tracing::warn!("a record of {} is not kept: {error}", report.unit);
-                    }
-                    taken += report.records();
-                }
-                Next::Nothing | Next::End => break,
-            }
-            if taken >= LARGE && !patience.is_zero() {
-                break;
+            let Next::Record(report) = self.reports.next(left) else { break };
+            taken += report.records();
+            turn.push((report, steady_scale().utc_offset, unix_now_ns()));
+        }
+        // Where that fails, each report tries for itself and says what is lost.
+        let _ = self.rows.register(turn.iter().map(|(r, ..)| &**r), &mut self.registry);
+        for (report, utc_offset_ns, now_ns) in turn {
+            let now = (utc_offset_ns, now_ns);
+            if let Err(error) = self.rows.take(&report, now, &mut self.registry) {
+                self.refused += report.records();
+                tracing::warn!("a record of {} is not kept: {error}", report.unit);
             }
         }
         let rows = [
@@ -215,7 +217,7 @@ impl Writing {
 }
 
 /// Does what is due, every second; at the end what is in the journal becomes segments.
-fn maintain(store: &Store, folder: &Path, stop: &Stop) {
+fn maintain(store: &dyn StoreBackend, folder: &Path, status: &Latest<KeeperStatus>, stop: &Stop) {
     let mut failing = false;
     while !stop.wait(UPKEEP) {
         let done = store.maintain(unix_now_ns(), free_octets(folder).ok());
@@ -225,6 +227,10 @@ fn maintain(store: &Store, folder: &Path, stop: &Stop) {
             _ => {}
         }
         failing = done.is_err();
+        status.update(|s| {
+            s.spool_octets = store.spool_octets();
+            s.upkeep_error = done.err().map(|error| error.to_string());
+        });
     }
 }
 

@@ -13,7 +13,7 @@ use sonde_api::ring::LiveRing;
 use sonde_run::error::RunError;
 use sonde_run::running::{Latest, Next, RecordReceiver, Stop};
 use sonde_store::query::{EventList, EventRow, TimeRange};
-use sonde_store::{Answer, EmbeddedReader, EventFilter, Limit, Query, Reader as _};
+use sonde_store::{Answer, EventFilter, Limit, Query, Reader};
 use sonde_sys::clock::{steady_now, steady_scale, unix_now_ns};
 
 use super::{LiveState, SECOND_NS, count_states};
@@ -27,7 +27,7 @@ pub(crate) struct LiveThread {
     pub state: Arc<Mutex<LiveState>>,
     pub reports: RecordReceiver<Arc<Report>>,
     pub states: Latest<BTreeMap<UnitId, UnitState>>,
-    pub reader: EmbeddedReader,
+    pub reader: Arc<dyn Reader>,
     pub ring: Arc<LiveRing>,
     pub deadlines: Arc<Deadlines>,
     /// What else is done each second.

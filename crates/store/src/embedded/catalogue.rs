@@ -6,15 +6,15 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rusqlite::{Connection, OpenFlags, Row, Transaction, params};
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Row, Transaction, params};
 
 use crate::error::StoreError;
 use crate::event::{EventId, EventSeverity, StoredEvent};
-use crate::series::{SeriesId, SeriesLabels};
+use crate::series::{Series, SeriesId, SeriesLabels};
 use crate::table::Table;
 
 /// The catalogue's file.
-pub(super) struct Catalogue {
+pub(crate) struct Catalogue {
     path: PathBuf,
     connection: Connection,
     /// How often events were added or changed by this connection.
@@ -27,53 +27,55 @@ pub struct SegmentId(pub u64);
 
 /// What the catalogue knows of a segment.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct SegmentRecord {
-    pub(super) id: SegmentId,
-    pub(super) table: Table,
+pub(crate) struct SegmentRecord {
+    pub(crate) id: SegmentId,
+    pub(crate) table: Table,
     /// Relative to the folder of the store.
-    pub(super) path: String,
+    pub(crate) path: String,
     /// Least and greatest time of a row, ns since 1970 UTC.
-    pub(super) times_ns: (i64, i64),
+    pub(crate) times_ns: (i64, i64),
     /// Least and greatest number of a series.
-    pub(super) series: (u32, u32),
-    pub(super) rows: u64,
-    pub(super) octets: u64,
-    pub(super) crcs: Vec<u32>,
+    pub(crate) series: (u32, u32),
+    pub(crate) rows: u64,
+    pub(crate) octets: u64,
+    pub(crate) crcs: Vec<u32>,
     /// Its rows are in the next coarser table, too.
-    pub(super) rolled: bool,
+    pub(crate) rolled: bool,
     /// How often its rows were compacted.
-    pub(super) tier: u8,
+    pub(crate) tier: u8,
 }
 
 /// What happens to the store at once, or not at all.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Change {
-    pub(super) add: Vec<SegmentRecord>,
-    pub(super) remove: Vec<SegmentId>,
+pub(crate) struct Change {
+    pub(crate) add: Vec<SegmentRecord>,
+    pub(crate) remove: Vec<SegmentId>,
     /// Those whose rows are now in the coarser table.
-    pub(super) rolled: Vec<SegmentId>,
+    pub(crate) rolled: Vec<SegmentId>,
     /// Batches up to this number are in segments.
-    pub(super) flushed: Option<u64>,
+    pub(crate) flushed: Option<u64>,
     /// The last batch of each writer among them.
-    pub(super) writers: Vec<(String, u64)>,
-    pub(super) events: Vec<StoredEvent>,
+    pub(crate) writers: Vec<(String, u64)>,
+    pub(crate) events: Vec<StoredEvent>,
+    /// Numbers that are kept under their names; the greater one stays.
+    pub(crate) numbers: Vec<(&'static str, u64)>,
 }
 
 /// What is read at the start.
 #[derive(Debug, Default)]
-pub(super) struct Content {
-    pub(super) segments: Vec<SegmentRecord>,
+pub(crate) struct Content {
+    pub(crate) segments: Vec<SegmentRecord>,
     /// By number.
-    pub(super) series: Vec<SeriesLabels>,
-    pub(super) writers: Vec<(String, u64)>,
-    pub(super) flushed: u64,
+    pub(crate) series: Vec<SeriesLabels>,
+    pub(crate) writers: Vec<(String, u64)>,
+    pub(crate) flushed: u64,
     /// The greatest number that any segment ever had.
-    pub(super) last_segment: u64,
+    pub(crate) last_segment: u64,
 }
 
 impl Catalogue {
     /// Opens it, makes it where there is none, and brings an earlier version up to date.
-    pub(super) fn open(path: &Path) -> Result<Self, StoreError> {
+    pub(crate) fn open(path: &Path) -> Result<Self, StoreError> {
         let mut catalogue = Self::connect(path, OpenFlags::default())?;
         catalogue.set_up().map_err(catalogue.failed("set up tables"))?;
         catalogue.migrate()?;
@@ -82,7 +84,7 @@ impl Catalogue {
 
     /// Opens it beside the process that writes, which may be of an earlier version: no step takes
     /// away what is read.
-    pub(super) fn open_to_read(path: &Path) -> Result<Self, StoreError> {
+    pub(crate) fn open_to_read(path: &Path) -> Result<Self, StoreError> {
         // Not read-only to SQLite: the index of its log is shared memory that readers write, too.
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let catalogue = Self::connect(path, flags)?;
@@ -160,7 +162,7 @@ impl Catalogue {
     }
 
     /// Reads all but events.
-    pub(super) fn load(&mut self) -> Result<Content, StoreError> {
+    pub(crate) fn load(&mut self) -> Result<Content, StoreError> {
         let failed = self.failed("read the segments");
         let mut content = Content::default();
         let mut read = || {
@@ -189,12 +191,12 @@ impl Catalogue {
     }
 
     /// How often events were added or changed by this connection.
-    pub(super) fn event_changes(&self) -> u64 {
+    pub(crate) fn event_changes(&self) -> u64 {
         self.event_changes
     }
 
     /// The only commit point of the store.
-    pub(super) fn commit(&mut self, change: &Change) -> Result<(), StoreError> {
+    pub(crate) fn commit(&mut self, change: &Change) -> Result<(), StoreError> {
         self.event_changes += u64::from(!change.events.is_empty());
         self.transaction("commit segments", |t| {
             for id in &change.remove {
@@ -210,6 +212,9 @@ impl Catalogue {
             if let Some(flushed) = change.flushed {
                 set(t, "flushed", flushed)?;
             }
+            for &(name, number) in &change.numbers {
+                set(t, name, number)?;
+            }
             for (name, last) in &change.writers {
                 t.execute(
                     "INSERT INTO writer (name, last) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET last = max(last, ?2)",
@@ -220,20 +225,20 @@ impl Catalogue {
         })
     }
 
-    /// Registers a series.
-    pub(super) fn add_series(
+    /// Registers series: all of them, or none.
+    pub(crate) fn add_series<'a>(
         &mut self,
-        id: SeriesId,
-        labels: &SeriesLabels,
+        all: impl IntoIterator<Item = &'a Series>,
     ) -> Result<(), StoreError> {
-        let json = serde_json::to_string(labels).unwrap_or_default();
-        self.transaction("register a series", |t| {
-            t.execute(
+        self.transaction("register series", |t| {
+            let mut insert = t.prepare(
                 "INSERT INTO series (id, labels, station, site, target, class, module, direction, source_port, destination_port)
                  VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                params![
+            )?;
+            for Series { id, labels } in all {
+                insert.execute(params![
                     id.0,
-                    json,
+                    serde_json::to_string(labels).unwrap_or_default(),
                     labels.station,
                     labels.site,
                     labels.target,
@@ -242,14 +247,104 @@ impl Catalogue {
                     labels.direction.name(),
                     labels.source_port,
                     labels.destination_port
-                ],
+                ])?;
+            }
+            Ok(())
+        })
+    }
+
+    /// How many transactions were committed since this call.
+    #[cfg(test)]
+    pub(crate) fn count_commits(&mut self) -> std::sync::Arc<std::sync::atomic::AtomicU64> {
+        let count = std::sync::Arc::<std::sync::atomic::AtomicU64>::default();
+        let counting = count.clone();
+        let hook = move || {
+            counting.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            false
+        };
+        self.connection.commit_hook(Some(hook)).unwrap();
+        count
+    }
+
+    /// A number that is kept under that name.
+    pub(crate) fn number(&self, key: &str) -> Result<Option<u64>, StoreError> {
+        let sql = "SELECT value FROM meta WHERE key = ?";
+        let found = self.connection.query_row(sql, [key], |row| row.get::<_, i64>(0));
+        found.map(|n| n as u64).optional().map_err(self.failed("read a number"))
+    }
+
+    /// Keeps numbers under their names, all of them or none; the greater one where there is one.
+    pub(crate) fn set_numbers(&mut self, numbers: &[(&str, u64)]) -> Result<(), StoreError> {
+        self.transaction("keep numbers", |t| {
+            numbers.iter().try_for_each(|&(key, value)| set(t, key, value).map(drop))
+        })
+    }
+
+    /// The next event has a greater number than `last`.
+    pub(crate) fn number_events_after(&mut self, last: u64) -> Result<(), StoreError> {
+        self.transaction("number events", |t| {
+            t.execute(
+                "DELETE FROM sqlite_sequence WHERE name = 'event' AND seq < ?",
+                [last as i64],
+            )?;
+            t.execute(
+                "INSERT INTO sqlite_sequence (name, seq) SELECT 'event', ?1
+                 WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'event')",
+                [last as i64],
             )
         })?;
         Ok(())
     }
 
+    /// The last batch that is in segments, and the last one of each writer among them.
+    pub(crate) fn sent(&self) -> Result<(u64, Vec<(String, u64)>), StoreError> {
+        let read = || {
+            let mut select = self.connection.prepare("SELECT name, last FROM writer")?;
+            let rows =
+                select.query_map([], |row| Ok((row.get(0)?, row.get::<_, i64>(1)? as u64)))?;
+            rows.collect::<rusqlite::Result<Vec<_>>>()
+        };
+        let writers = read().map_err(self.failed("read the writers"))?;
+        Ok((self.number("flushed")?.unwrap_or(0), writers))
+    }
+
+    /// From now on [`Catalogue::changed_events`] says which events are new or changed.
+    pub(crate) fn watch_events(&mut self) -> Result<(), StoreError> {
+        self.transaction("watch events", |t| t.execute_batch(include_str!("schema/outbox.sql")))
+    }
+
+    /// Events that were added or changed and not sent yet: the number of the change, and the event.
+    pub(crate) fn changed_events(
+        &self,
+        most: u64,
+    ) -> Result<Vec<(u64, EventId, StoredEvent)>, StoreError> {
+        let read = || {
+            let mut select = self
+                .connection
+                .prepare("SELECT change, event FROM outbox ORDER BY change LIMIT ?")?;
+            let rows = select.query_map([most as i64], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            rows.collect::<rusqlite::Result<Vec<(i64, i64)>>>()
+        };
+        let mut all = Vec::new();
+        for (change, id) in read().map_err(self.failed("read events"))? {
+            let id = EventId(id as u64);
+            if let Some(event) = self.event(id)? {
+                all.push((change as u64, id, event));
+            }
+        }
+        Ok(all)
+    }
+
+    /// Those changes were sent. One that came since is sent by itself.
+    pub(crate) fn sent_events(&mut self, changes: &[u64]) -> Result<(), StoreError> {
+        self.transaction("note sent events", |t| {
+            let mut delete = t.prepare("DELETE FROM outbox WHERE change = ?")?;
+            changes.iter().try_for_each(|&change| delete.execute([change as i64]).map(drop))
+        })
+    }
+
     /// Keeps an event.
-    pub(super) fn add_event(&mut self, event: &StoredEvent) -> Result<EventId, StoreError> {
+    pub(crate) fn add_event(&mut self, event: &StoredEvent) -> Result<EventId, StoreError> {
         self.event_changes += 1;
         self.transaction("keep an event", |t| {
             insert_event(t, event)?;
@@ -258,7 +353,7 @@ impl Catalogue {
     }
 
     /// Says when an event ended. `false`: there is none of that number.
-    pub(super) fn end_event(&mut self, id: EventId, end_ns: i64) -> Result<bool, StoreError> {
+    pub(crate) fn end_event(&mut self, id: EventId, end_ns: i64) -> Result<bool, StoreError> {
         self.event_changes += 1;
         self.transaction("end an event", |t| {
             let sql = "UPDATE event SET end_ns = ? WHERE id = ?";
@@ -267,7 +362,7 @@ impl Catalogue {
     }
 
     /// Sets a field of an event's evidence, or takes it out. `None`: there is none of that number.
-    pub(super) fn note_event(
+    pub(crate) fn note_event(
         &mut self,
         id: EventId,
         field: &str,
@@ -293,13 +388,13 @@ impl Catalogue {
     }
 
     /// The event of that number.
-    pub(super) fn event(&self, id: EventId) -> Result<Option<StoredEvent>, StoreError> {
+    pub(crate) fn event(&self, id: EventId) -> Result<Option<StoredEvent>, StoreError> {
         let mut found = self.select_events("WHERE id = ?1", [id.0 as i64])?;
         Ok(found.pop().map(|(_, event)| event))
     }
 
     /// Events that lasted at some time of [`from_ns`, `to_ns`), by their begin.
-    pub(super) fn events(
+    pub(crate) fn events(
         &self,
         from_ns: i64,
         to_ns: i64,
@@ -340,7 +435,7 @@ impl Catalogue {
     }
 
     /// Copies it while it is written to.
-    pub(super) fn back_up(&self, to: &Path) -> Result<(), StoreError> {
+    pub(crate) fn back_up(&self, to: &Path) -> Result<(), StoreError> {
         let copy = || {
             let mut target = Connection::open(to)?;
             let backup = rusqlite::backup::Backup::new(&self.connection, &mut target)?;
@@ -455,7 +550,7 @@ mod tests {
         let path = folder.path().join("catalogue.db");
         let mut catalogue = Catalogue::open(&path).unwrap();
         let labels = SeriesLabels { target: "a".into(), ..SeriesLabels::default() };
-        catalogue.add_series(SeriesId(0), &labels).unwrap();
+        catalogue.add_series([&Series { id: SeriesId(0), labels: labels.clone() }]).unwrap();
         let change = Change {
             add: vec![record(4), record(5), record(6)],
             flushed: Some(9),

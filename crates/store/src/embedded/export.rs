@@ -12,14 +12,13 @@ use sonde_wire::NotSent;
 
 use super::disk::HostDisk;
 use super::lock;
-use super::reader::{EmbeddedReader, Snapshot};
 use super::segment::write_segment;
 use crate::column::{Kind, On, StoredRow};
 use crate::error::StoreError;
 use crate::flow::{FlowRow, FlowSum, unmapped};
 use crate::hist_blob::{HistBlob, HistSum};
 use crate::interval::{IntervalRow, from_pairs};
-use crate::query::{Limit, RowSink, Scan, Source as _, TimeRange};
+use crate::query::{Limit, RowSink, Scan, Source, TimeRange};
 use crate::rtt::RttRow;
 use crate::series::{SeriesFilter, SeriesLabels};
 use crate::table::Table;
@@ -54,55 +53,48 @@ pub struct Exported {
     pub damaged_segments: u64,
 }
 
-impl EmbeddedReader {
-    /// Writes rows as text. `open` gives where to; it is called again, to begin anew, where segments
-    /// went away while they were read.
-    ///
-    /// # Errors
-    /// The store cannot be read; `open` or writing failed; a limit of rows or time.
-    pub fn export_text(
-        &self,
-        export: &Export,
-        format: ExportText,
-        limit: &Limit,
-        open: &mut dyn FnMut() -> io::Result<Box<dyn Write>>,
-    ) -> Result<Exported, StoreError> {
-        let open = Mutex::new(open);
-        let (rows, damaged_segments) = self.of_one_instant(|snapshot| {
-            let mut out = lock(&open)().map_err(failed)?;
-            let rows = match export.table.raw() {
-                Table::Interval => text::<IntervalRow>(export, format, limit, snapshot, &mut out),
-                Table::Rtt => text::<RttRow>(export, format, limit, snapshot, &mut out),
-                _ if export.table.is_raw() => {
-                    text::<FlowRow>(export, format, limit, snapshot, &mut out)
-                }
-                _ => text::<FlowSum>(export, format, limit, snapshot, &mut out),
-            }?;
-            out.flush().map_err(failed)?;
-            Ok(rows)
-        })?;
-        Ok(Exported { rows, damaged_segments })
-    }
+/// Asks a backend for the rows of one instant: how many they are, and how many segments could not be
+/// read. It may ask again, where segments went away while they were read.
+pub(crate) type Asking<'a> =
+    dyn Fn(&dyn Fn(&dyn Source) -> Result<u64, StoreError>) -> Result<(u64, u64), StoreError> + 'a;
 
-    /// Writes rows as a Parquet file with the columns of segments, in no order. No file: no rows.
-    ///
-    /// # Errors
-    /// As [`EmbeddedReader::export_text`].
-    pub fn export_parquet(
-        &self,
-        export: &Export,
-        limit: &Limit,
-        path: &Path,
-    ) -> Result<Exported, StoreError> {
-        let (rows, damaged_segments) =
-            self.of_one_instant(|snapshot| match export.table.raw() {
-                Table::Interval => parquet::<IntervalRow>(export, limit, snapshot, path),
-                Table::Rtt => parquet::<RttRow>(export, limit, snapshot, path),
-                _ if export.table.is_raw() => parquet::<FlowRow>(export, limit, snapshot, path),
-                _ => parquet::<FlowSum>(export, limit, snapshot, path),
-            })?;
-        Ok(Exported { rows, damaged_segments })
-    }
+/// Writes rows as text to what `open` gives.
+pub(crate) fn export_text(
+    ask: &Asking,
+    export: &Export,
+    format: ExportText,
+    limit: &Limit,
+    open: &mut dyn FnMut() -> io::Result<Box<dyn Write>>,
+) -> Result<Exported, StoreError> {
+    let open = Mutex::new(open);
+    let (rows, damaged_segments) = ask(&|source| {
+        let mut out = lock(&open)().map_err(failed)?;
+        let rows = match export.table.raw() {
+            Table::Interval => text::<IntervalRow>(export, format, limit, source, &mut out),
+            Table::Rtt => text::<RttRow>(export, format, limit, source, &mut out),
+            _ if export.table.is_raw() => text::<FlowRow>(export, format, limit, source, &mut out),
+            _ => text::<FlowSum>(export, format, limit, source, &mut out),
+        }?;
+        out.flush().map_err(failed)?;
+        Ok(rows)
+    })?;
+    Ok(Exported { rows, damaged_segments })
+}
+
+/// Writes rows as a Parquet file.
+pub(crate) fn export_parquet(
+    ask: &Asking,
+    export: &Export,
+    limit: &Limit,
+    path: &Path,
+) -> Result<Exported, StoreError> {
+    let (rows, damaged_segments) = ask(&|source| match export.table.raw() {
+        Table::Interval => parquet::<IntervalRow>(export, limit, source, path),
+        Table::Rtt => parquet::<RttRow>(export, limit, source, path),
+        _ if export.table.is_raw() => parquet::<FlowRow>(export, limit, source, path),
+        _ => parquet::<FlowSum>(export, limit, source, path),
+    })?;
+    Ok(Exported { rows, damaged_segments })
 }
 
 fn failed(error: io::Error) -> StoreError {
@@ -112,7 +104,7 @@ fn failed(error: io::Error) -> StoreError {
 /// Rows that can be exported.
 trait Exportable: StoredRow {
     fn scan(
-        snapshot: &Snapshot,
+        source: &dyn Source,
         table: Table,
         scan: &Scan,
         sink: &mut RowSink<Self>,
@@ -126,23 +118,23 @@ trait Exportable: StoredRow {
 
 impl Exportable for IntervalRow {
     fn scan(
-        snapshot: &Snapshot,
+        source: &dyn Source,
         table: Table,
         scan: &Scan,
         sink: &mut RowSink<Self>,
     ) -> Result<(), StoreError> {
-        snapshot.intervals(table, scan, sink)
+        source.intervals(table, scan, sink)
     }
 }
 
 impl Exportable for RttRow {
     fn scan(
-        snapshot: &Snapshot,
+        source: &dyn Source,
         table: Table,
         scan: &Scan,
         sink: &mut RowSink<Self>,
     ) -> Result<(), StoreError> {
-        snapshot.rtt(table, scan, sink)
+        source.rtt(table, scan, sink)
     }
 
     fn is_of(&self, groups: &[String]) -> bool {
@@ -152,23 +144,23 @@ impl Exportable for RttRow {
 
 impl Exportable for FlowRow {
     fn scan(
-        snapshot: &Snapshot,
+        source: &dyn Source,
         _: Table,
         scan: &Scan,
         sink: &mut RowSink<Self>,
     ) -> Result<(), StoreError> {
-        snapshot.flows(scan, sink)
+        source.flows(scan, sink)
     }
 }
 
 impl Exportable for FlowSum {
     fn scan(
-        snapshot: &Snapshot,
+        source: &dyn Source,
         table: Table,
         scan: &Scan,
         sink: &mut RowSink<Self>,
     ) -> Result<(), StoreError> {
-        snapshot.flow_sums(table, scan, sink)
+        source.flow_sums(table, scan, sink)
     }
 }
 
@@ -176,10 +168,10 @@ impl Exportable for FlowSum {
 fn each<R: Exportable>(
     export: &Export,
     limit: &Limit,
-    snapshot: &Snapshot,
+    source: &dyn Source,
     mut sink: impl FnMut(&R, &SeriesLabels) -> Result<(), StoreError>,
 ) -> Result<u64, StoreError> {
-    let series = snapshot.series().into_iter().filter(|s| export.filter.matches(s));
+    let series = source.series().into_iter().filter(|s| export.filter.matches(s));
     let labels: BTreeMap<u32, SeriesLabels> = series.map(|s| (s.id.0, s.labels)).collect();
     let scan = Scan {
         from_ns: export.range.from_ns,
@@ -188,7 +180,7 @@ fn each<R: Exportable>(
         columns: &[],
     };
     let mut rows = 0;
-    R::scan(snapshot, export.table, &scan, &mut |row| {
+    R::scan(source, export.table, &scan, &mut |row| {
         let Some(labels) = labels.get(&row.series()) else { return Ok(()) };
         if !row.is_of(&export.filter.groups) {
             return Ok(());
@@ -204,7 +196,7 @@ fn text<R: Exportable>(
     export: &Export,
     format: ExportText,
     limit: &Limit,
-    snapshot: &Snapshot,
+    source: &dyn Source,
     out: &mut dyn Write,
 ) -> Result<u64, StoreError> {
     let columns = || R::COLUMNS.iter().filter(|c| c.on == On::Every || !export.table.is_raw());
@@ -214,7 +206,7 @@ fn text<R: Exportable>(
         write!(out, "{}\r\n", names.join(",")).map_err(failed)?;
     }
     let mut line = String::new();
-    each(export, limit, snapshot, |row: &R, labels| {
+    each(export, limit, source, |row: &R, labels| {
         line.clear();
         let labels = LABELS.map(|name| labels.get(name).unwrap_or_default());
         match format {
@@ -245,13 +237,13 @@ fn text<R: Exportable>(
 fn parquet<R: Exportable>(
     export: &Export,
     limit: &Limit,
-    snapshot: &Snapshot,
+    source: &dyn Source,
     path: &Path,
 ) -> Result<u64, StoreError> {
     let (push, pull) = sync_channel::<Result<R, StoreError>>(4_096);
     std::thread::scope(|scope| {
         let writing = scope.spawn(move || write_segment(&HostDisk, path, export.table, pull));
-        let read = each(export, limit, snapshot, |row: &R, _| {
+        let read = each(export, limit, source, |row: &R, _| {
             // The writer has ended: its error says why.
             push.send(Ok(row.clone())).map_err(|_| StoreError::Stopped)
         });

@@ -17,7 +17,7 @@ use crate::error::StoreError;
 use crate::varint;
 
 /// The file that frames go to.
-pub(super) struct Journal {
+pub(crate) struct Journal {
     disk: Arc<dyn Disk>,
     folder: PathBuf,
     number: u64,
@@ -30,20 +30,20 @@ pub(super) struct Journal {
 
 /// What a file of the journal holds.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct JournalContent {
+pub(crate) struct JournalContent {
     /// Number of the batch in the store, and the batch.
-    pub(super) batches: Vec<(u64, Batch)>,
+    pub(crate) batches: Vec<(u64, Batch)>,
     /// Octets up to the end of the last whole frame.
-    pub(super) length: u64,
+    pub(crate) length: u64,
     /// Octets after that: a torn frame.
-    pub(super) torn: u64,
+    pub(crate) torn: u64,
     /// Octets before that which are no frames: damage.
-    pub(super) damaged: u64,
+    pub(crate) damaged: u64,
 }
 
 impl Journal {
     /// Begins the file `number`.
-    pub(super) fn begin(
+    pub(crate) fn begin(
         disk: Arc<dyn Disk>,
         folder: &Path,
         number: u64,
@@ -55,30 +55,29 @@ impl Journal {
     }
 
     /// The number of its file.
-    pub(super) fn number(&self) -> u64 {
+    pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
     /// The folder of its files.
-    pub(super) fn folder(&self) -> &Path {
+    pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Octets in its file.
-    #[cfg(test)]
-    pub(super) fn length(&self) -> u64 {
+    /// Octets of whole frames in its file.
+    pub(crate) fn length(&self) -> u64 {
         self.length
     }
 
     /// Goes on in the next file. The one before stays as it is.
-    pub(super) fn rotate(&mut self) -> Result<(), StoreError> {
+    pub(crate) fn rotate(&mut self) -> Result<(), StoreError> {
         *self = Journal::begin(self.disk.clone(), &self.folder, self.number + 1)?;
         Ok(())
     }
 
     /// Writes a frame of batches, of which the first has the number `first` in the store, and makes
     /// it durable. After an error none of it is kept.
-    pub(super) fn write(&mut self, first: u64, batches: &[Batch]) -> Result<(), StoreError> {
+    pub(crate) fn write(&mut self, first: u64, batches: &[Batch]) -> Result<(), StoreError> {
         if self.closed {
             self.rotate()?;
         }
@@ -97,12 +96,12 @@ impl Journal {
 }
 
 /// The file of that number.
-pub(super) fn journal_path(folder: &Path, number: u64) -> PathBuf {
+pub(crate) fn journal_path(folder: &Path, number: u64) -> PathBuf {
     folder.join(format!("{number:010}.{EXTENSION}"))
 }
 
 /// The numbers of the files in a folder, ascending.
-pub(super) fn journal_files(folder: &Path) -> Result<Vec<u64>, StoreError> {
+pub(crate) fn journal_files(folder: &Path) -> Result<Vec<u64>, StoreError> {
     let mut numbers = Vec::new();
     for entry in fs::read_dir(folder).map_err(StoreError::io("list", folder))? {
         let path = entry.map_err(StoreError::io("list", folder))?.path();
@@ -117,7 +116,7 @@ pub(super) fn journal_files(folder: &Path) -> Result<Vec<u64>, StoreError> {
 }
 
 /// Reads a file, up to a torn end.
-pub(super) fn read_journal(path: &Path) -> Result<JournalContent, StoreError> {
+pub(crate) fn read_journal(path: &Path) -> Result<JournalContent, StoreError> {
     let octets = fs::read(path).map_err(StoreError::io("read", path))?;
     parse_journal(&octets).map_err(|what| StoreError::Newer { path: path.to_owned(), what })
 }

@@ -133,7 +133,7 @@ pub(super) fn open(
 }
 
 /// Two stations on one folder would each remove what the other writes.
-fn lock_folder(folder: &Path) -> Result<File, StoreError> {
+pub(crate) fn lock_folder(folder: &Path) -> Result<File, StoreError> {
     let path = folder.join("lock");
     let file = File::options().create(true).truncate(false).write(true).open(&path);
     let file = file.map_err(StoreError::io("open", &path))?;
@@ -213,7 +213,7 @@ pub(super) fn damage_event(record: &SegmentRecord, what: &str) -> StoredEvent {
 }
 
 /// The batches that are in no segment, each once.
-pub(super) fn unflushed(
+pub(crate) fn unflushed(
     contents: Vec<JournalContent>,
     flushed: u64,
     writers: &mut HashMap<Arc<str>, u64>,
@@ -229,5 +229,5 @@ pub(super) fn unflushed(
     waiting
 }
 
-pub(super) const CATALOGUE: &str = "catalogue.db";
-pub(super) const JOURNAL: &str = "journal";
+pub(crate) const CATALOGUE: &str = "catalogue.db";
+pub(crate) const JOURNAL: &str = "journal";

@@ -10,7 +10,7 @@ use super::disk::HostDisk;
 use super::journal::{journal_files, journal_path, read_journal};
 use super::open::{CATALOGUE, JOURNAL, unflushed};
 use super::segment::{RowRange, SegmentReader};
-use super::sql::{self, SqlTable};
+use super::sql::{self, SqlTable, SqlTableInfo};
 use super::state::SegmentFile;
 use super::{Shared, lock};
 use crate::Reader;
@@ -47,23 +47,6 @@ impl EmbeddedReader {
         let catalogue = Mutex::new(Catalogue::open_to_read(&folder.join(CATALOGUE))?);
         let journal = journal.map_or_else(|| folder.join(JOURNAL), Path::to_owned);
         Ok(EmbeddedReader(Arc::new(Backing::Folder { folder: folder.into(), journal, catalogue })))
-    }
-
-    /// All series, by number.
-    ///
-    /// # Errors
-    /// The catalogue cannot be read.
-    pub fn series(&self) -> Result<Vec<Series>, StoreError> {
-        Ok(self.snapshot(&HashSet::new())?.series.iter().cloned().collect())
-    }
-
-    /// A number that is another one when events were added or changed since, in the process that
-    /// writes; elsewhere `None`: it is not known.
-    pub fn event_changes(&self) -> Option<u64> {
-        match &*self.0 {
-            Backing::Writer(shared) => Some(lock(&shared.catalogue).event_changes()),
-            Backing::Folder { .. } => None,
-        }
     }
 
     fn catalogue(&self) -> &Mutex<Catalogue> {
@@ -128,6 +111,29 @@ impl Reader for EmbeddedReader {
             self.of_one_instant(|snapshot| sql::answer(text, range, limit, snapshot, &catalogue))?;
         table.damaged_segments = damaged;
         Ok(table)
+    }
+
+    fn ask_source(
+        &self,
+        _: &Limit,
+        ask: &dyn Fn(&dyn Source) -> Result<u64, StoreError>,
+    ) -> Result<(u64, u64), StoreError> {
+        self.of_one_instant(|snapshot| ask(snapshot))
+    }
+
+    fn series(&self) -> Result<Vec<Series>, StoreError> {
+        Ok(self.snapshot(&HashSet::new())?.series.iter().cloned().collect())
+    }
+
+    fn sql_tables(&self) -> Vec<SqlTableInfo> {
+        sql::sql_tables()
+    }
+
+    fn event_changes(&self) -> Option<u64> {
+        match &*self.0 {
+            Backing::Writer(shared) => Some(lock(&shared.catalogue).event_changes()),
+            Backing::Folder { .. } => None,
+        }
     }
 }
 

@@ -19,7 +19,9 @@ use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, params_from_iter};
 use serde::{Serialize, Serializer};
 
-pub use tables::{SqlColumnInfo, SqlTableInfo, sql_tables};
+pub(crate) use tables::about_of;
+pub(super) use tables::sql_tables;
+pub use tables::{SqlColumnInfo, SqlTableInfo};
 
 use super::lock;
 use super::reader::Snapshot;

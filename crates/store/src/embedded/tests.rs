@@ -26,6 +26,25 @@ fn register(store: &Store, n: u32) {
     (0..n).for_each(|i| assert_eq!(store.register(&labels(i)).unwrap(), SeriesId(i)));
 }
 
+#[test]
+fn series_that_come_together_are_registered_in_one_transaction() {
+    let folder = Folder::new();
+    let store = Store::open(folder.path(), options()).unwrap();
+    register(&store, 2);
+    let commits = lock(&store.shared.catalogue).count_commits();
+    // Some are known, and one comes twice.
+    let all: Vec<SeriesLabels> = (0..20_000).chain([19_999, 0]).map(labels).collect();
+    let numbers: Vec<SeriesId> = (0..20_000).chain([19_999, 0]).map(SeriesId).collect();
+    assert_eq!(store.register_all(&all).unwrap(), numbers);
+    assert_eq!(store.register_all(&all).unwrap(), numbers, "nothing is new");
+    assert_eq!(store.register_all(&[]).unwrap(), []);
+    assert_eq!(commits.load(std::sync::atomic::Ordering::Relaxed), 1);
+    drop(store);
+    let store = Store::open(folder.path(), options()).unwrap();
+    assert_eq!(store.register_all(&all).unwrap(), numbers, "after a restart");
+    assert_eq!(store.reader().series().unwrap().len(), 20_000);
+}
+
 fn batch(number: u64, rows: Vec<IntervalRow>) -> Batch {
     Batch { writer: "probe".into(), number, rows: Rows::Intervals(rows).into() }
 }

@@ -5,6 +5,9 @@
     reason = "tests are told by the environment, and play parts in processes of their own"
 )]
 
+mod clickhouse;
+mod clickhouse_events;
+mod clickhouse_server;
 mod faults;
 mod foreign;
 mod formats;

@@ -17,14 +17,13 @@ use sonde_store::query::{
 };
 use sonde_store::{
     Batch, EmbeddedReader, FlowRow, IntervalRow, Limit, Query, Reader, Rows, SeriesFilter,
-    SeriesId, SeriesLabels, Store, Writer,
+    SeriesId, SeriesLabels, Store, StoreBackend,
 };
 
 /// Loads a script, in batches of so many rows; after each of them `then` is done.
-pub fn load(store: &Store, script: &Script, rows: usize, mut then: impl FnMut()) {
-    for (id, labels) in (0..).map(SeriesId).zip(&script.series) {
-        assert_eq!(store.register(labels).unwrap(), id);
-    }
+pub fn load(store: &dyn StoreBackend, script: &Script, rows: usize, mut then: impl FnMut()) {
+    let ids: Vec<SeriesId> = (0..script.series.len() as u32).map(SeriesId).collect();
+    assert_eq!(store.register_all(&script.series).unwrap(), ids);
     for event in &script.events {
         store.add_event(event).unwrap();
     }
@@ -91,8 +90,8 @@ fn every_state(
     check("after a restart", &|query| ask(&store.reader(), query));
 }
 
-#[test]
-fn every_question_has_its_answer_in_every_state() {
+/// The scripts, by their names.
+pub fn scripts() -> Vec<(PathBuf, Script)> {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
     let list =
         |folder: &str| std::fs::read_dir(tests.join(folder)).unwrap().map(|e| e.unwrap().path());
@@ -100,30 +99,31 @@ fn every_question_has_its_answer_in_every_state() {
     files.retain(|path| path.extension().is_some_and(|e| e == "test"));
     files.sort();
     assert!(files.len() >= 8, "a file for each query: {files:?}");
-    for path in files {
-        let text = std::fs::read_to_string(&path).unwrap();
-        let script = parse(&text);
-        let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
-        assert!(!script.questions.is_empty(), "{name} asks nothing");
+    let read = |path: PathBuf| {
+        let script = parse(&std::fs::read_to_string(&path).unwrap());
+        assert!(!script.questions.is_empty(), "{} asks nothing", path.display());
+        (path, script)
+    };
+    files.into_iter().map(read).collect()
+}
+
+/// Checks that a backend answers the questions of a script as its file says.
+pub fn check(state: &str, name: &str, script: &Script, ask: &dyn Fn(&Query) -> String) {
+    for q in &script.questions {
+        assert_eq!(ask(&q.query), q.expected, "{state}, {name}, line {}: {}", q.line, q.text);
+    }
+}
+
+#[test]
+fn every_question_has_its_answer_in_every_state() {
+    for (path, script) in scripts() {
         if std::env::var_os("SONDE_BLESS").is_some() {
-            bless(&path, &text, &script);
+            bless(&path, &std::fs::read_to_string(&path).unwrap(), &script);
             continue;
         }
-        for q in &script.questions {
-            let answer = render(&model::answer(&script, &q.query));
-            assert_eq!(answer, q.expected, "model, {name}, line {}: {}", q.line, q.text);
-        }
-        every_state(&name, &script, |state, ask| {
-            for q in &script.questions {
-                assert_eq!(
-                    ask(&q.query),
-                    q.expected,
-                    "{state}, {name}, line {}: {}",
-                    q.line,
-                    q.text
-                );
-            }
-        });
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        check("model", name, &script, &|query| render(&model::answer(&script, query)));
+        every_state(name, &script, |state, ask| check(state, name, &script, ask));
     }
 }
 
@@ -275,11 +275,9 @@ fn some_queries(from: i64, length: i64, unit: i64, steps: i64) -> Vec<Query> {
     all
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(12))]
-
-    #[test]
-    fn made_up_data_have_the_answers_of_the_model(
+prop_compose! {
+    /// Data of three hours, and questions.
+    pub fn some_script()(
         intervals in prop::collection::vec(some_interval(), 1..60),
         flows in prop::collection::vec(some_flow(), 0..40),
         rtt in prop::collection::vec(some_group(), 0..60),
@@ -287,30 +285,35 @@ proptest! {
             (0i64..3, 1i64..4, prop_oneof![Just(1i64), Just(60), Just(3_600), Just(86_400)], 1i64..3),
             1..4,
         ),
-    ) {
+    ) -> (Script, Vec<Query>) {
         let labels = |i: u32| SeriesLabels {
             target: i.to_string(),
             site: (i % 2).to_string(),
             module: if i < 4 { "stamp" } else { "rtt" }.into(),
             ..SeriesLabels::default()
         };
-        let script = Script {
-            series: (0..6).map(labels).collect(),
-            intervals,
-            flows,
-            rtt,
-            ..Script::default()
-        };
-        let queries: Vec<Query> = questions
-            .into_iter()
-            .flat_map(|(from, length, unit, steps)| {
-                // Of the short ones many, so that they meet something.
-                let (from, length) = if unit <= 60 { (from * 700 / unit, length * 3_000 / unit) } else { (from, length) };
-                let steps = if unit <= 60 { steps * 200 / unit } else { steps };
-                some_queries(from, length, unit * 1_000_000_000, steps.max(1))
-            })
-            .collect();
-        let expected: Vec<String> = queries.iter().map(|q| render(&model::answer(&script, q))).collect();
+        let series = (0..6).map(labels).collect();
+        let script = Script { series, intervals, flows, rtt, ..Script::default() };
+        let queries = questions.into_iter().flat_map(|(from, length, unit, steps)| {
+            // Of the short ones many, so that they meet something.
+            let (from, length) = match unit <= 60 {
+                true => (from * 700 / unit, length * 3_000 / unit),
+                false => (from, length),
+            };
+            let steps = if unit <= 60 { steps * 200 / unit } else { steps };
+            some_queries(from, length, unit * 1_000_000_000, steps.max(1))
+        });
+        (script, queries.collect())
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    #[test]
+    fn made_up_data_have_the_answers_of_the_model((script, queries) in some_script()) {
+        let expected: Vec<String> =
+            queries.iter().map(|q| render(&model::answer(&script, q))).collect();
         every_state("made-up", &script, |state, ask| {
             for (query, expected) in queries.iter().zip(&expected) {
                 assert_eq!(&ask(query), expected, "{state}: {query:?}");

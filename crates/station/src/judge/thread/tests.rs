@@ -3,7 +3,7 @@
 use sonde_results::Counters;
 use sonde_results::Interval;
 use sonde_run::probe::Event;
-use sonde_store::{EventSeverity, StoreOptions, StoredEvent};
+use sonde_store::{EventSeverity, Reader as _, Store, StoreOptions, StoredEvent};
 
 use super::*;
 use crate::alert::testing::Folder;

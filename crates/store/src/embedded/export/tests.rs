@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
+use crate::Reader as _;
 use crate::batch::{Batch, Rows};
 use crate::embedded::{Store, StoreOptions};
 use crate::testing::{self, Folder, START};

@@ -25,14 +25,14 @@ pub struct SqlTableInfo {
 pub struct SqlColumnInfo {
     /// Its name.
     pub name: String,
-    /// Its type, as SQLite names it.
-    pub sql_type: &'static str,
+    /// Its type, as the backend names it.
+    pub sql_type: String,
     /// What it holds.
     pub about: String,
 }
 
 /// All tables that can be asked, those of the catalogue first.
-pub fn sql_tables() -> Vec<SqlTableInfo> {
+pub(in crate::embedded) fn sql_tables() -> Vec<SqlTableInfo> {
     let catalogue = CATALOGUE.iter().map(|&(name, about, columns)| SqlTableInfo {
         name,
         about,
@@ -40,7 +40,7 @@ pub fn sql_tables() -> Vec<SqlTableInfo> {
             .iter()
             .map(|&(name, sql_type, about)| SqlColumnInfo {
                 name: name.into(),
-                sql_type,
+                sql_type: sql_type.into(),
                 about: about.into(),
             })
             .collect(),
@@ -57,7 +57,7 @@ pub fn sql_tables() -> Vec<SqlTableInfo> {
     catalogue.chain(roll_ups).collect()
 }
 
-fn about_of(table: Table) -> &'static str {
+pub(crate) fn about_of(table: Table) -> &'static str {
     match table {
         Table::Interval1m => "intervals of probes, a minute each",
         Table::Interval1h => "intervals of probes, an hour each",
@@ -67,7 +67,9 @@ fn about_of(table: Table) -> &'static str {
         Table::Rtt1m => "groups of passive round trips, a minute each",
         Table::Rtt1h => "groups of passive round trips, an hour each",
         Table::Rtt1d => "groups of passive round trips, a day each",
-        Table::Interval | Table::Flow | Table::Rtt => "rows at the full rate",
+        Table::Interval => "intervals of probes, at the full rate",
+        Table::Flow => "flow records",
+        Table::Rtt => "groups of passive round trips, at the full rate",
     }
 }
 
@@ -76,7 +78,7 @@ fn columns_of<R: StoredRow>() -> Vec<SqlColumnInfo> {
         let all = names(column.name, &column.kind);
         all.into_iter().map(move |name| {
             let (sql_type, about) = describe(&name, column.name, &column.kind);
-            SqlColumnInfo { name, sql_type, about }
+            SqlColumnInfo { name, sql_type: sql_type.into(), about }
         })
     };
     R::COLUMNS.iter().flat_map(of).collect()

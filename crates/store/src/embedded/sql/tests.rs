@@ -174,7 +174,7 @@ fn sql_ends_at_its_limits() {
 fn what_is_said_to_be_there_can_be_asked() {
     let folder = Folder::new();
     let reader = store(&folder).reader();
-    let tables = sql_tables();
+    let tables = reader.sql_tables();
     assert_eq!(tables.len(), 3 + TABLES.len());
     for table in tables {
         let columns: Vec<String> =

@@ -31,7 +31,7 @@ use sonde_store::{
 pub const BASE_NS: i64 = 1_795_651_200 * 1_000_000_000;
 
 /// A file.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Script {
     pub series: Vec<SeriesLabels>,
     /// Round trips, one-way delays and so on are as they were given: the model adds up values.
@@ -60,6 +60,7 @@ pub struct MeasuredGroup {
 }
 
 /// A query and its answer.
+#[derive(Debug)]
 pub struct Question {
     pub line: usize,
     pub text: String,
