@@ -178,7 +178,7 @@ impl<R> ServerField<R> {
                 let (f, name) = (merge.function(), quote(&name));
                 // Before a sum of signed ones is as wide, it is of 292 years of ns.
                 let state = format!("AggregateFunction({f}, {kind})");
-                (state, format!("{f}State({name})"), format!("{f}StateMerge({name})"))
+                (state, format!("{f}State({name})"), format!("{f}Merge({name})"))
             }
         };
         self.stored.push(StoredColumn { name: name.clone(), kind: stored, from });

@@ -32,7 +32,7 @@ pub struct ClickHouseReader {
     labels: Arc<Mutex<LabelCache>>,
 }
 
-/// LabelCache as they were read last.
+/// Labels as they were read last.
 #[derive(Default)]
 struct LabelCache {
     /// Count and sum of the numbers of the server's rows: another one says that there are others.
@@ -55,7 +55,7 @@ impl ClickHouseReader {
         ClickHouseReader { client, own: Some(shared), labels: Arc::default() }
     }
 
-    /// LabelCache of all stations. Where the server is away, the own ones.
+    /// Labels of all stations. Where the server is away, the own ones.
     fn all_series(&self) -> Result<Arc<Vec<Series>>, StoreError> {
         let Some(own) = &self.own else { return self.series_there() };
         let known = lock(&own.state).series.clone();

@@ -43,7 +43,7 @@ impl SpoolShared {
             upkeep.prepared = true;
         }
         if upkeep.prepared {
-            // LabelCache first: rows refer to them.
+            // Labels first: rows refer to them.
             let sent = lock(&self.catalogue).number(SERIES_SENT)?.unwrap_or(0);
             self.ship_series(sent)?;
             self.ship_events()?;

@@ -294,6 +294,9 @@ fn pass(mut client: TcpStream, server: u16, answers: &AtomicU32) {
     }
 }
 
+/// ClickHouse's error for a second statement of a name.
+const SAME_STATEMENT_RUNS: u32 = 216;
+
 #[test]
 fn rows_whose_answer_is_lost_are_in_each_table_once() {
     let test = "rows_whose_answer_is_lost_are_in_each_table_once";
@@ -312,10 +315,12 @@ fn rows_whose_answer_is_lost_are_in_each_table_once() {
             between.answers.store(left, Ordering::Relaxed);
             match store.flush() {
                 Ok(_) => break,
-                Err(error) => assert!(matches!(error, StoreError::Unreachable { .. }), "{error}"),
+                Err(StoreError::Unreachable { .. }) => losses += 1,
+                // What was cut off is not over yet: the same statement waits for it.
+                Err(StoreError::Refused { code: SAME_STATEMENT_RUNS, .. }) => {}
+                Err(error) => panic!("{error}"),
             }
-            losses += 1;
-            assert!(left < 100, "it never ends");
+            assert!(left < 1_000, "it never ends");
             if left == 2 && number % 2 == 0 {
                 // The station ends before it hears of it.
                 drop(store);
@@ -338,17 +343,20 @@ fn a_server_that_is_killed_while_rows_come_has_each_once() {
     let series = store.register_all(&[labels("a")]).unwrap()[0];
     let mut number = 0;
     for round in 0..5 {
+        let killed = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let shipping = scope.spawn(|| {
-                // Until the server is gone.
-                while store.flush().is_ok() {}
+            scope.spawn(|| {
+                while !killed.load(Ordering::Relaxed) {
+                    // One of them is cut off.
+                    let _ = store.flush();
+                }
             });
             for _ in 0..20 + round * 7 {
                 number += 1;
                 write(&store, series, number).unwrap();
             }
             server.kill();
-            shipping.join().unwrap();
+            killed.store(true, Ordering::Relaxed);
         });
         server.run();
         store.flush().unwrap();
