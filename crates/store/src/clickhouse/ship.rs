@@ -31,8 +31,10 @@ impl SpoolShared {
         upkeep: &mut ServerUpkeep,
         done: &mut Maintenance,
     ) -> Result<(), StoreError> {
+        // One lock at a time: others take the catalogue first.
         let nothing = lock(&self.state).sealed.is_empty();
-        if !upkeep.prepared && !(nothing && lock(&self.catalogue).changed_events(1)?.is_empty()) {
+        let idle = nothing && lock(&self.catalogue).changed_events(1)?.is_empty();
+        if !idle && !upkeep.prepared {
             schema::prepare(&self.client)?;
             let identity = lock(&self.catalogue).number(IDENTITY)?.unwrap_or(0);
             let name = &self.options.station;
