@@ -18,8 +18,8 @@ use sonde_meter::explain::{ExplainSeries, OwnTime, Question, SampleCounts, expla
 use sonde_results::Caveat;
 use sonde_store::query::{BadSampleKind, BadSampleTable, BadSampleWindow, BadSamples, TimeRange};
 use sonde_store::{
-    Answer, Limit, MINUTE_NS, Query, Reader, Series, SeriesFilter, SeriesId, StoreError,
-    StoredEvent,
+    Answer, Limit, MINUTE_NS, Query, Reader, Series, SeriesFilter, SeriesId, SeriesLabels,
+    StoreError, StoredEvent,
 };
 
 use self::about::{ExplainSubject, SubjectMeasure};
@@ -48,7 +48,7 @@ pub const EXPLAINED: [&str; 4] = ["breach", "unavailable", "unjudged", "station_
 pub struct ExplainInput<'a> {
     /// Answers.
     pub reader: &'a dyn Reader,
-    /// All series.
+    /// All series, by number.
     pub series: &'a [Series],
     /// What is known of the ways to targets.
     pub paths: &'a PathBook,
@@ -190,6 +190,13 @@ impl Seen {
     }
 }
 
+/// The labels of a series among all of them. Between the numbers of stations that share a store there
+/// are gaps.
+fn find_labels(all: &[Series], id: SeriesId) -> Option<&SeriesLabels> {
+    let at = all.binary_search_by_key(&id, |series| series.id).ok()?;
+    all.get(at).map(|series| &series.labels)
+}
+
 /// Asks the store.
 struct Gather<'a> {
     input: &'a ExplainInput<'a>,
@@ -198,8 +205,7 @@ struct Gather<'a> {
 
 impl Gather<'_> {
     fn is_subject(&self, id: SeriesId) -> bool {
-        let series = self.input.series.get(id.0 as usize);
-        series.is_some_and(|series| self.subject.fits(&series.labels))
+        find_labels(self.input.series, id).is_some_and(|labels| self.subject.fits(labels))
     }
 
     fn ask(

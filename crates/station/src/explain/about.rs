@@ -10,6 +10,8 @@ use super::EXPLAINED;
 /// Whose trouble it is.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ExplainSubject {
+    /// Stations that share a store may have units of one name.
+    station: String,
     unit: String,
     /// Empty: all of the unit.
     target: String,
@@ -55,6 +57,7 @@ impl ExplainSubject {
         let passive = label("unit").starts_with("rtt.");
         let (measure, limit_share) = measure(evidence, &label("direction"), passive);
         Some(ExplainSubject {
+            station: label("station"),
             unit: label("unit"),
             target: label("target"),
             class: label("class"),
@@ -66,7 +69,8 @@ impl ExplainSubject {
 
     /// Whether a series is one of those that it is about.
     pub fn fits(&self, labels: &SeriesLabels) -> bool {
-        let unit = labels.free.get("unit").is_some_and(|unit| *unit == self.unit);
+        let unit = labels.station == self.station
+            && labels.free.get("unit").is_some_and(|unit| *unit == self.unit);
         if self.is_passive() {
             return unit && labels.module == MODULE_RTT;
         }

@@ -6,7 +6,7 @@ use sonde_store::series::MODULE_FLOW;
 use sonde_store::{Answer, Query, StoreError};
 use sonde_wire::protocol;
 
-use super::{ExplainTimes, Gather, other_answer};
+use super::{ExplainTimes, Gather, find_labels, other_answer};
 
 /// A flow that made up half of the rise of its interface, or more.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,7 +48,7 @@ pub(super) fn grown(
         if flow.during_bps - flow.before_bps < rise / 2.0 {
             continue;
         }
-        let labels = gather.input.series.get(point.exporter.0 as usize).map(|s| &s.labels);
+        let labels = find_labels(gather.input.series, point.exporter);
         let unit = labels.and_then(|labels| labels.free.get("unit")).cloned().unwrap_or_default();
         let points = gather.input.paths.points(&unit);
         let interface = points.get(usize::from(point.point)).cloned();

@@ -9,9 +9,9 @@ use sonde_store::series::MODULE_RTT;
 use sonde_store::{Series, SeriesId, SeriesLabels, StoredEvent};
 use sonde_wire::prefix::Prefix;
 
-use super::ExplainTimes;
 use super::flows::GrownFlow;
 use super::paths::{LOOK_NS, PathBook};
+use super::{ExplainTimes, find_labels};
 
 /// The labels of a question, as they are met.
 pub(super) struct QuestionLabels<'a> {
@@ -35,9 +35,7 @@ impl<'a> QuestionLabels<'a> {
         let prefixes: BTreeSet<&str> = rows.iter().map(|row| row.group.as_str()).collect();
         let mut targets: BTreeMap<IpAddr, BTreeSet<String>> = BTreeMap::new();
         for row in rows.iter().filter(|row| row.group.is_empty()) {
-            let Some(labels) = series.get(row.series.0 as usize).map(|s| &s.labels) else {
-                continue;
-            };
+            let Some(labels) = find_labels(series, row.series) else { continue };
             if let Some(address) = address_of(labels, paths) {
                 targets.entry(address).or_default().insert(labels.target.clone());
             }
@@ -67,7 +65,7 @@ impl<'a> QuestionLabels<'a> {
 
     /// The labels of a series or a group.
     pub fn of(&mut self, row: &BadSampleRow) -> Vec<usize> {
-        let Some(labels) = self.series.get(row.series.0 as usize).map(|s| &s.labels) else {
+        let Some(labels) = find_labels(self.series, row.series) else {
             return Vec::new();
         };
         let mut all = vec![self.add(LabelKind::Station, &labels.station)];
@@ -159,7 +157,7 @@ impl<'a> QuestionLabels<'a> {
 
     /// The label of the station that measures a series.
     pub fn station_of(&self, series: SeriesId) -> Option<usize> {
-        let labels = &self.series.get(series.0 as usize)?.labels;
+        let labels = find_labels(self.series, series)?;
         self.known(LabelKind::Station, &labels.station)
     }
 

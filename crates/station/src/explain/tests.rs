@@ -189,6 +189,30 @@ fn loss(target: &str, class: &str) -> StoredEvent {
     breach(target, class, window, "loss_ratio")
 }
 
+/// As where stations share a ClickHouse.
+#[test]
+fn series_are_found_by_number_and_are_of_the_station_of_the_event() {
+    let subject = ExplainSubject::of(&loss("muc", "BE")).unwrap();
+    let of = |station: &str, unit: &str| SeriesLabels {
+        station: station.into(),
+        target: "muc".into(),
+        class: "BE".into(),
+        module: MODULE_STAMP.into(),
+        free: BTreeMap::from([("unit".to_owned(), unit.to_owned())]),
+        ..SeriesLabels::default()
+    };
+    let all = [("muc", "probe.core"), ("ber", "probe.core"), ("ber", "probe.edge")];
+    let numbers = [1, (3 << 20) + 7, 5 << 20].map(SeriesId);
+    let all: Vec<Series> = numbers
+        .into_iter()
+        .zip(all)
+        .map(|(id, (station, unit))| Series { id, labels: of(station, unit) })
+        .collect();
+    let fits = |id| find_labels(&all, id).map(|labels| subject.fits(labels));
+    assert_eq!(numbers.map(fits), [Some(false), Some(true), Some(false)]);
+    assert_eq!([0, 2, 3 << 20, u32::MAX].map(|id| fits(SeriesId(id))), [None; 4]);
+}
+
 #[test]
 fn a_bad_path_is_named_with_its_way() {
     let mut acquitted = 0;
