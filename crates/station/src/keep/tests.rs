@@ -82,7 +82,7 @@ fn what_is_new_in_one_turn_is_registered_in_one_transaction() {
     let reports = [
         added("probe.a", (0..300).map(|i| stream("muc", 0, i, "192.0.2.9")).collect()),
         added("probe.b", vec![stream("fra", 0, 1, "192.0.2.8")]),
-        Report { unit: UnitId::new("flow.a"), said: Said::Flows(Vec::new().into()) },
+        Report { unit: UnitId::new("flow.a"), said: Said::Flows(Vec::new()) },
         Report { unit: UnitId::new("rtt.a"), said: Said::RttEvents(Vec::new()) },
     ];
     for turn in 0..2 {

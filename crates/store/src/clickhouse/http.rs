@@ -162,8 +162,8 @@ impl ClickHouseClient {
             return Ok(Box::new(std::io::BufReader::with_capacity(1 << 16, body)));
         }
         let mut text = Vec::new();
-        // What cannot be read of the text changes nothing.
-        let _ = (&mut body).take(TEXT_MOST).read_to_end(&mut text);
+        // Half an answer does not say what is wrong: it is as none.
+        (&mut body).take(TEXT_MOST).read_to_end(&mut text).map_err(self.unreachable())?;
         let why = String::from_utf8_lossy(&text).trim().replace(['\n', '\r'], " ");
         let code = why.strip_prefix("Code: ").and_then(|rest| rest.split(&[',', '.'][..]).next());
         let code = code.and_then(|code| code.trim().parse().ok()).unwrap_or(0);
