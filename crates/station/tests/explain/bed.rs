@@ -119,17 +119,19 @@ impl Running {
         }
     }
 
-    /// Waits for the first event of a kind with an explanation that the station kept by itself, and
-    /// gives what the API says of it, and its number.
-    pub fn explained(&mut self, kind: &str) -> (u64, Value) {
+    /// Waits for the first event of a kind since then (ns since 1970 UTC) with an explanation that the
+    /// station kept by itself, and gives what the API says of it.
+    pub fn explained(&mut self, kind: &str, since_ns: i64) -> Value {
         for reports in 0..MOST_REPORTS {
             let look = reports % 50 == 0;
             let of_kind = |row: &EventRow| {
-                row.event.kind == kind && row.event.evidence.get("explanation").is_some()
+                row.event.kind == kind
+                    && row.event.begin_ns >= since_ns
+                    && row.event.evidence.get("explanation").is_some()
             };
             if let Some(row) = look.then(|| self.events().into_iter().find(of_kind)).flatten() {
                 let path = format!("/sonde/v1/events/{}/explanation", row.id.0);
-                return (row.id.0, self.client.get(&path).unwrap());
+                return self.client.get(&path).unwrap();
             }
             self.next();
         }
