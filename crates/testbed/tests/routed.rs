@@ -85,10 +85,9 @@ impl Bed {
             host.sysctl(&["net.ipv6.conf.default.disable_ipv6=1"]).unwrap();
         }
         device.sysctl(&["net.ipv4.ip_forward=1"]).unwrap();
-        for (host, port, network, tester) in [
-            (&a, "eth1", "10.1.0.1/16", "10.1.0.2"),
-            (&b, "eth2", "192.0.2.1/25", "192.0.2.2"),
-        ] {
+        for (host, port, network, tester) in
+            [(&a, "eth1", "10.1.0.1/16", "10.1.0.2"), (&b, "eth2", "192.0.2.1/25", "192.0.2.2")]
+        {
             let (own, _) = lab.link(host, "eth0", &device, port, &LinkOptions::default()).unwrap();
             device.add_address(port, network).unwrap();
             device.set_neighbour(port, tester, &format_mac(own)).unwrap();

@@ -278,7 +278,7 @@ impl ObjectiveSettings {
                 burn_target,
             });
         }
-        errors.extend(judged.iter().filter_map(|one| usual_is_kept(one)));
+        errors.extend(judged.iter().filter_map(usual_is_kept));
         if judged.iter().any(|one| one.is_of_traffic() && !fits_traffic(&one.objective)) {
             let why = "passive round trips have delays there and back alone; write delay_percentile, \
                        delay_mean or pdv_percentile, round_trip, without available_time";
