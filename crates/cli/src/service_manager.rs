@@ -21,7 +21,7 @@ pub struct ServiceManager {
 
 impl ServiceManager {
     /// The one that started this process. To be called before privileges are given up.
-    pub fn new() -> ServiceManager {
+    pub fn of_environment() -> ServiceManager {
         let to = std::env::var_os("NOTIFY_SOCKET").and_then(|path| open(&path));
         let value = |name| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
         let for_us = value("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));

@@ -79,7 +79,7 @@ pub(crate) fn run_loaded(
 ) -> Result<Exit, Failure> {
     let config = &loaded.config;
     let units = config.plan.iter().count();
-    let mut manager = ServiceManager::new();
+    let mut manager = ServiceManager::of_environment();
     let hub = Hub::new(Report::records);
     let reports = hub.subscribe("log", REPORTS);
     let bound = BoundApi::bind(&config.api, &config.store.path)?;

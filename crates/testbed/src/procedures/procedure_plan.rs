@@ -315,7 +315,7 @@ mod tests {
             }
             let plan = read(&text).unwrap();
             let mut made = plan.make(1e6, 64.0);
-            let first = made.next().expect(kind.name());
+            let first = made.next().unwrap_or_else(|| panic!("{}", kind.name()));
             assert!(first.offer.rate_fps <= 1e6 && first.offer.rate_fps > 0.0, "{}", kind.name());
             assert!(made.remaining_ns() > 0 && made.remaining_trials() > 0, "{}", kind.name());
         }

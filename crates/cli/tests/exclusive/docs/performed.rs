@@ -55,7 +55,7 @@ const INSTEAD: &[(&str, &str)] = &[
 /// Begins every line of `docs/interop.md` for a program of others.
 const OF_OTHERS: &str = "target/interop/";
 /// What has these modules is carried out in Python as `scripts/interop.sh` installs it.
-const MODULES_OF_OTHERS: &[&str] = &["pandas", "numpy", "snappi"];
+const MODULES_OF_OTHERS: &[&str] = &["pandas", "numpy", "snappi", "duckdb", "pyarrow"];
 
 /// How a command goes.
 enum Course {
