@@ -12,7 +12,7 @@ use sonde_wire::NotSent;
 
 use super::disk::HostDisk;
 use super::lock;
-use super::segment::write_segment;
+use super::segment::{GROUP, write_segment};
 use crate::column::{Kind, On, StoredRow};
 use crate::error::StoreError;
 use crate::flow::{FlowRow, FlowSum, unmapped};
@@ -242,7 +242,8 @@ fn parquet<R: Exportable>(
 ) -> Result<u64, StoreError> {
     let (push, pull) = sync_channel::<Result<R, StoreError>>(4_096);
     std::thread::scope(|scope| {
-        let writing = scope.spawn(move || write_segment(&HostDisk, path, export.table, pull));
+        let rows = sorted_groups(pull);
+        let writing = scope.spawn(move || write_segment(&HostDisk, path, export.table, rows));
         let read = each(export, limit, source, |row: &R, _| {
             // The writer has ended: its error says why.
             push.send(Ok(row.clone())).map_err(|_| StoreError::Stopped)
@@ -258,6 +259,26 @@ fn parquet<R: Exportable>(
             (read, _) => read,
         }
     })
+}
+
+/// Rows of the journal, and those that stand for a roll-up, come behind those of segments. Each group of
+/// a file is in order by itself, so that whoever reads a range of series finds it by the bounds of pages.
+fn sorted_groups<R: StoredRow>(
+    rows: impl IntoIterator<Item = Result<R, StoreError>>,
+) -> impl Iterator<Item = Result<R, StoreError>> {
+    let mut rows = rows.into_iter();
+    std::iter::from_fn(move || {
+        let group: Result<Vec<R>, StoreError> = rows.by_ref().take(GROUP).collect();
+        match group {
+            Ok(group) if group.is_empty() => None,
+            Ok(mut group) => {
+                group.sort_by_cached_key(StoredRow::key);
+                Some(group.into_iter().map(Ok).collect())
+            }
+            Err(error) => Some(vec![Err(error)]),
+        }
+    })
+    .flatten()
 }
 
 fn csv_names<R>(name: &str, kind: &Kind<R>) -> Vec<String> {

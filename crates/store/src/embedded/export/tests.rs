@@ -24,6 +24,34 @@ impl Write for Text {
     }
 }
 
+/// Rows of a segment, and of the same series in the journal: they come one after the other.
+#[test]
+fn rows_of_several_sources_are_one_parquet_file() {
+    let folder = Folder::new();
+    let store = Store::open(&folder.path().join("s"), StoreOptions::default()).unwrap();
+    for target in ["a", "b"] {
+        let labels = SeriesLabels { target: target.into(), ..SeriesLabels::default() };
+        store.register(&labels).unwrap();
+    }
+    let mut writer = store.writer().unwrap();
+    let rows = testing::intervals(1, 2, 30, 10);
+    let (first, second) = rows.into_iter().partition(|row| row.start_ns < START + 15_000_000_000);
+    for (number, rows) in [(1, first), (2, second)] {
+        let rows = Arc::new(Rows::Intervals(rows));
+        writer.append(&Batch { writer: "w".into(), number, rows }).unwrap();
+        writer.sync().unwrap();
+        if number == 1 {
+            store.flush().unwrap();
+        }
+    }
+    let range = TimeRange { from_ns: START - DAY_NS, to_ns: START + DAY_NS };
+    let filter = SeriesFilter::default();
+    let export = Export { table: Table::Interval, range, filter };
+    let path = folder.path().join("rows.parquet");
+    let done = store.reader().export_parquet(&export, &Limit::default(), &path).unwrap();
+    assert_eq!(done.rows, 60);
+}
+
 #[test]
 fn every_table_is_exported_in_every_form() {
     let folder = Folder::new();

@@ -273,4 +273,4 @@ impl Write for Blocks {
 }
 
 /// Rows of a row group.
-const GROUP: usize = 65_536;
+pub(in crate::embedded) const GROUP: usize = 65_536;
