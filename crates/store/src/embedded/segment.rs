@@ -13,9 +13,9 @@ mod read;
 mod write;
 
 pub(super) use read::{RowRange, SegmentReader};
-pub(super) use write::write_segment;
 #[cfg(test)]
-pub(super) use write::{GROUP, Written};
+pub(super) use write::Written;
+pub(super) use write::{GROUP, write_segment};
 
 use crate::column::{Column, Kind, On, StoredRow};
 use crate::hist_blob::{HIST_BLOB_VERSION, HistBlob, HistHead};
