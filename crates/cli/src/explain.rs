@@ -4,7 +4,7 @@ use anyhow::anyhow;
 use clap::Args;
 use serde_json::Value;
 use sonde_results::civil_time;
-use sonde_results::units::{format_count, format_duration};
+use sonde_results::units::{SECOND, format_count, format_elapsed, format_ns};
 use sonde_station::client::{ClientError, StationClient};
 
 use crate::exit::{Exit, Failure};
@@ -58,8 +58,9 @@ fn lines(found: &Value) -> Vec<String> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let ms = |name: &str| found[name]["ms"].as_i64().unwrap_or_default();
     let mut lines: Vec<String> = list("text").iter().map(text).collect();
-    let span = |from: &str, to: &str| {
-        format_duration((ms(to) - ms(from)).max(0).saturating_mul(1_000_000))
+    let span = |from: &str, to: &str| match (ms(to) - ms(from)).max(0).saturating_mul(1_000_000) {
+        short @ 0..MINUTE => format_ns(short as f64),
+        long => format_elapsed(long),
     };
     lines.push(format!(
         "From {} for {}, held against {} windows in the {} before; {} series; {}.",
@@ -138,6 +139,8 @@ fn share(value: &Value) -> String {
 /// Names of one set that a table shows.
 const NAMES: usize = 3;
 
+/// What is shorter has a fraction of seconds.
+const MINUTE: i64 = 60 * SECOND;
 /// Events that are looked at.
 const EVENTS: usize = 1_000;
 

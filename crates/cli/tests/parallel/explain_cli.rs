@@ -55,7 +55,7 @@ fn an_explanation_is_printed_and_its_code_says_whether_there_is_one() {
     assert_eq!(request, "GET /sonde/v1/events/12/explanation HTTP/1.0\r\n");
     assert_eq!(sonde.status.code(), Some(0));
     assert!(text.starts_with("Target muc explains 98% of the excess.\n"), "{text}");
-    assert!(text.contains("for 800ms, held against 12 windows in the 10.2s before"), "{text}");
+    assert!(text.contains("for 800 ms, held against 12 windows in the 10.2 s before"), "{text}");
     assert!(text.contains("forward"), "{text}");
 
     let (sonde, _) = explain("none", 200, explanation("none"), &["--json"]);
