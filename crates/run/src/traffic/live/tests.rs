@@ -76,7 +76,9 @@ fn loses_its_link(engine: Engine, event: &str, what: &str) {
     let made = made.unwrap();
     assert!(text.contains(&format!("{} packets had left", made.packets)), "{text}");
     assert_eq!(packets_of(&truth), made.packets, "{event}");
-    assert_eq!(made.own_drops, Some(0), "{event}: no rate is to blame");
+    // One that is being deleted may have no room for a frame before it says that it is gone.
+    let most = if event == "link del a0" { 64 } else { 0 };
+    assert!(made.own_drops.is_some_and(|drops| drops <= most), "{event}: {made:?}");
     // Where only the sender's end went down, what was under way still comes.
     while event == "link set a0 down" && more() < made.packets {
         assert!(begun.elapsed() < Duration::from_secs(60), "{event}: {made:?}");
