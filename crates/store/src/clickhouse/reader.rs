@@ -151,6 +151,8 @@ impl Reader for ClickHouseReader {
     }
 
     fn sql(&self, text: &str, _range: TimeRange, limit: &Limit) -> Result<SqlTable, StoreError> {
+        // Who has been stopped already asks nothing.
+        limit.check_scanned(0)?;
         // Where the answer is cut, one more says that there were more; a whole block may come.
         let rows = limit.answer_rows.saturating_add(limit.cut.into()).to_string();
         let scanned = limit.scanned_rows.to_string();
