@@ -67,6 +67,8 @@ impl Disk for HostDisk {
     }
 
     fn sync_folder(&self, path: &Path) -> io::Result<()> {
+        // The folder of a bare name is the current one.
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         File::open(path)?.sync_all()
     }
 }
@@ -79,5 +81,17 @@ impl DiskFile for File {
     fn truncate(&mut self, length: u64) -> io::Result<()> {
         self.set_len(length)?;
         io::Seek::seek(self, io::SeekFrom::Start(length)).map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_folder_of_a_bare_name_is_the_current_one() {
+        let folder = Path::new("rows.parquet").parent().unwrap();
+        HostDisk.sync_folder(folder).unwrap();
+        assert!(HostDisk.sync_folder(Path::new("no/such")).is_err());
     }
 }
