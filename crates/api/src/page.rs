@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use sonde_results::units::format_hex;
 
 use crate::problem::{ProblemDetails, ProblemKind};
 
@@ -102,7 +103,7 @@ impl PageRequest {
 /// secret: a position gives no right that its caller has not.
 fn seal(position: &impl Serialize, scope: &str) -> Option<String> {
     let json = serde_json::to_vec(position).ok()?;
-    let mut text: String = json.iter().map(|octet| format!("{octet:02x}")).collect();
+    let mut text = format_hex(&json);
     text.push_str(&format!("{:016x}", checksum(&json, scope)));
     Some(text)
 }

@@ -267,6 +267,11 @@ pub fn format_share(part: u64, whole: u64) -> String {
     if text == "0" { "<0.000001%".to_string() } else { format!("{text}%") }
 }
 
+/// Octets in hexadecimal digits, two for each.
+pub fn format_hex(octets: &[u8]) -> String {
+    octets.iter().map(|octet| format!("{octet:02x}")).collect()
+}
+
 /// Elapsed time as people read clocks: "12 s", "3 m 05 s", "2 h 00 m".
 pub fn format_elapsed(ns: i64) -> String {
     let seconds = ns.max(0) / SECOND;

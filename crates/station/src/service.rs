@@ -17,6 +17,7 @@ use sonde_api::openmetrics::{
 use sonde_api::ring::{LiveRing, RingLimits};
 use sonde_api::station::UnitEntry;
 use sonde_api::{Backend, etag::EntityTag};
+use sonde_results::units::format_hex;
 use sonde_run::confined::Uses;
 use sonde_run::error::{RunError, SettingsError};
 use sonde_run::running::{Invocation, Latest, RecordReceiver, Stop};
@@ -73,7 +74,7 @@ impl LoadedConfig {
             [&lengths, &file.file, &file.text].iter().for_each(|t| text.extend(t.as_bytes()));
         }
         let hash = digest(&SHA256, &text);
-        hash.as_ref()[..12].iter().map(|octet| format!("{octet:02x}")).collect()
+        format_hex(&hash.as_ref()[..12])
     }
 }
 

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ring::digest::{SHA256, digest};
 use sonde_lab::Lab;
 use sonde_results::bench::{BENCH_SCHEMA_VERSION, BenchConfig, BenchRun};
+use sonde_results::units::format_hex;
 use sonde_run::error::RunError;
 use sonde_run::header::run_header;
 use sonde_run::running::{Context, Ended, Invocation, Latest, Running, Stop, records};
@@ -191,7 +192,7 @@ impl Execution {
 /// SHA-256 of a plan's text, in hexadecimal: by it a folder knows its plan.
 pub fn fingerprint(source: &TomlText) -> String {
     let sha = digest(&SHA256, source.text.as_bytes());
-    sha.as_ref().iter().map(|b| format!("{b:02x}")).collect()
+    format_hex(sha.as_ref())
 }
 
 fn head(source: &TomlText, expanded: &ExpandedPlan, invocation: &Invocation) -> BenchRun {

@@ -24,6 +24,7 @@ use sonde_api::{
     AccessRole, ApiReply, ApiRequest, ApiRoute, Backend, Caller, ProblemDetails, ProblemKind,
     RouteHandler,
 };
+use sonde_results::units::format_hex;
 use tokio::sync::Semaphore;
 
 use super::encoding::{gzip, takes_gzip};
@@ -535,7 +536,7 @@ fn with_cursor(uri: &Uri, cursor: &str) -> String {
 
 fn digest_tag(body: &[u8]) -> EntityTag {
     let hash = hash_of(body);
-    EntityTag::weak(hash[..12].iter().map(|octet| format!("{octet:02x}")).collect::<String>())
+    EntityTag::weak(format_hex(&hash[..12]))
 }
 
 fn fingerprint(method: &Method, uri: &Uri, body: &[u8]) -> [u8; 32] {

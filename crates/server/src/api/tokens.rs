@@ -10,6 +10,7 @@ use ring::digest::{SHA256, digest};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use sonde_api::instant::UtcInstant;
 use sonde_api::{AccessRole, Caller};
+use sonde_results::units::format_hex;
 
 /// The tokens that a server knows. They can be replaced while it serves.
 #[derive(Debug, Default)]
@@ -146,7 +147,7 @@ impl ApiToken {
         }
         let filled = SystemRandom::new().fill(&mut octets);
         filled.map_err(|_| "the kernel gives no randomness; try again".to_owned())?;
-        let digits: String = octets.iter().map(|octet| format!("{octet:02x}")).collect();
+        let digits = format_hex(&octets);
         // Found by who looks for secrets in files.
         let text = format!("sonde_{digits}");
         let hash = hash_of(text.as_bytes());
@@ -156,7 +157,7 @@ impl ApiToken {
     /// Its line in a file.
     pub fn line(&self) -> String {
         let expires = self.expires.map_or("never".to_owned(), |at| at.to_string());
-        let hash: String = self.hash.iter().map(|octet| format!("{octet:02x}")).collect();
+        let hash = format_hex(&self.hash);
         format!("{} {} {expires} {hash}", self.name, self.role)
     }
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use ring::rand::{SecureRandom as _, SystemRandom};
+use sonde_results::units::format_hex;
 use sonde_run::error::{RunError, SettingsError};
 use sonde_server::http::{TOKEN_MIN, Token};
 
@@ -61,7 +62,7 @@ fn drawn() -> Result<Token> {
     SystemRandom::new()
         .fill(&mut octets)
         .map_err(|_| anyhow!("the kernel gives no random numbers (getrandom)"))?;
-    let text: String = octets.iter().map(|b| format!("{b:02x}")).collect();
+    let text = format_hex(&octets);
     Token::new(&text).context("a token that is none")
 }
 

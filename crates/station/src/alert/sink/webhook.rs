@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use ring::hmac;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use sonde_results::units::format_hex;
 use sonde_run::error::SettingsError;
 
 use super::{
@@ -86,8 +87,7 @@ fn signature(key: &SecretText, stamp: &str, body: &[u8]) -> String {
     context.update(b".");
     context.update(body);
     let tag = context.sign();
-    let digits: String = tag.as_ref().iter().map(|b| format!("{b:02x}")).collect();
-    format!("sha256={digits}")
+    format!("sha256={}", format_hex(tag.as_ref()))
 }
 
 /// What Alertmanager sends to a webhook.

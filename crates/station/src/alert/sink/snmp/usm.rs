@@ -121,10 +121,7 @@ const TAG: usize = 24;
 mod tests {
     use super::*;
     use cfb_mode::Decryptor;
-
-    fn hex(octets: &[u8]) -> String {
-        octets.iter().map(|octet| format!("{octet:02x}")).collect()
-    }
+    use sonde_results::units::format_hex;
 
     fn user(privacy: bool) -> UsmUser {
         UsmUser {
@@ -139,7 +136,7 @@ mod tests {
     fn a_key_belongs_to_its_engine() {
         // The passphrase and engine of RFC 3414, section A.3, by Python's hashlib.
         let wanted = "8982e0e549e866db361a6b625d84cccc11162d453ee8ce3a6445c2d6776f0f8b";
-        assert_eq!(hex(&localized("maplesyrup", &user(false).engine)), wanted);
+        assert_eq!(format_hex(&localized("maplesyrup", &user(false).engine)), wanted);
     }
 
     const MOMENT: UsmMoment =
@@ -150,7 +147,7 @@ mod tests {
         let message = UsmKeys::new(&user(false)).message(&MOMENT, &[0xa7, 0]);
         // By Python's hmac over a message that was put together by hand.
         assert_eq!(
-            hex(&message),
+            format_hex(&message),
             "3061020103300d020109020205c004010102010304393037040c00000000000000000000000202010302014d\
             0405736f6e646504182fc9b912b03af72bb0b56b3faba2653770d135b97f91eb8904003012040c0000000000\
             000000000000020400a700"
@@ -168,6 +165,6 @@ mod tests {
         let key = keys.privacy.unwrap();
         Decryptor::<Aes128>::new(&key.into(), &iv.into()).decrypt(&mut sealed);
         assert_eq!(sealed, scoped);
-        assert!(hex(&message).contains("04080102030405060708"));
+        assert!(format_hex(&message).contains("04080102030405060708"));
     }
 }
