@@ -386,11 +386,7 @@ impl Merged {
             let wrong = SettingsError::new("station.name", bad_name(name));
             self.errors.push(wrong.at(Some(&file.line_of(&["station", "name"]))));
         }
-        if let Some((_, first)) = &self.station {
-            let why = format!("it stands in {first} already; keep one of them");
-            self.errors.push(SettingsError::new("station", why).at(Some(&at)));
-        }
-        self.station = Some((station.clone(), at));
+        keep_one(&mut self.station, (station.clone(), at), "station", &mut self.errors);
     }
 
     fn store(&mut self, store: &StoreSettings, file: &ReadFile) {
@@ -401,11 +397,7 @@ impl Merged {
             let line = file.line_of(&key.split('.').collect::<Vec<_>>());
             self.errors.push(error.at(Some(&line)));
         }
-        if let Some((_, first)) = &self.store {
-            let why = format!("it stands in {first} already; keep one of them");
-            self.errors.push(SettingsError::new("store", why).at(Some(&at)));
-        }
-        self.store = Some((store.clone(), at));
+        keep_one(&mut self.store, (store.clone(), at), "store", &mut self.errors);
     }
 
     fn api(&mut self, api: &ApiSettings, file: &ReadFile) {
@@ -415,11 +407,7 @@ impl Merged {
             let error = error.inside("api");
             self.errors.push(error.at(Some(&file.line_of(&["api", &key]))));
         }
-        if let Some((_, first)) = &self.api {
-            let why = format!("it stands in {first} already; keep one of them");
-            self.errors.push(SettingsError::new("api", why).at(Some(&at)));
-        }
-        self.api = Some((api.clone(), at));
+        keep_one(&mut self.api, (api.clone(), at), "api", &mut self.errors);
     }
 
     fn alert(&mut self, alert: &AlertSettings, file: &ReadFile) {
@@ -439,11 +427,7 @@ impl Merged {
                 None => error.at(Some(&line)),
             });
         }
-        if let Some((_, first)) = &self.alert {
-            let why = format!("it stands in {first} already; keep one of them");
-            self.errors.push(SettingsError::new("alert", why).at(Some(&at)));
-        }
-        self.alert = Some((alert.clone(), at));
+        keep_one(&mut self.alert, (alert.clone(), at), "alert", &mut self.errors);
     }
 
     fn unit(&mut self, file: &ReadFile, kind: &str, name: &str, instrument: Instrument) {
@@ -470,6 +454,20 @@ impl Merged {
             None => drop(self.units.insert(id, (Unit { instrument, netns: None }, at))),
         }
     }
+}
+
+/// A table that stands in one file only: refuses the second.
+fn keep_one<T>(
+    kept: &mut Option<(T, FileLine)>,
+    new: (T, FileLine),
+    table: &str,
+    errors: &mut Vec<SettingsError>,
+) {
+    if let Some((_, first)) = kept {
+        let why = format!("it stands in {first} already; keep one of them");
+        errors.push(SettingsError::new(table, why).at(Some(&new.1)));
+    }
+    *kept = Some(new);
 }
 
 pub(crate) fn is_name(name: &str) -> bool {
