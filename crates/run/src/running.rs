@@ -15,7 +15,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, anyhow};
+use anyhow::anyhow;
 use sonde_results::caveat::CaveatSet;
 use sonde_results::run::Health;
 
@@ -357,10 +357,7 @@ impl<R, S, C> Running<R, S, C> {
             let _held = held;
             work()
         };
-        let thread = std::thread::Builder::new()
-            .name(name.into())
-            .spawn(whole)
-            .context("cannot start a thread; 'ulimit -u' bounds them")?;
+        let thread = thread::spawn(name, whole)?;
         let (end, work) = (Mutex::new(end), Work { stop, thread: Some(thread) });
         Ok(Running { records, status, control, end, work, fanning_out: None })
     }

@@ -2,7 +2,7 @@
 
 use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle, Thread};
 
-use anyhow::anyhow;
+use anyhow::{Context as _, anyhow};
 use sonde_sys::schedule::pin_to_cpu;
 
 use crate::error::RunError;
@@ -19,6 +19,18 @@ impl ThreadPanicked {
     pub fn of(thread: &Thread) -> ThreadPanicked {
         ThreadPanicked { name: thread.name().unwrap_or_default().to_owned() }
     }
+}
+
+/// Starts a thread with a name.
+///
+/// # Errors
+/// The system refuses a further one.
+pub fn spawn<T: Send + 'static>(
+    name: impl Into<String>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>, RunError> {
+    let thread = Builder::new().name(name.into()).spawn(work);
+    Ok(thread.context("cannot start a thread; 'ulimit -u' bounds them")?)
 }
 
 /// Waits for a thread's end.

@@ -13,6 +13,7 @@ use sonde_results::units::format_ns;
 use sonde_run::confined::{Uses, beyond};
 use sonde_run::error::RunError;
 use sonde_run::running::{Invocation, Latest, Stop};
+use sonde_run::thread;
 use sonde_store::{EventId, Reader, StoreError, StoredEvent};
 use sonde_sys::clock::steady_now;
 use sonde_wire::time::Time;
@@ -149,7 +150,7 @@ pub fn start(
         hurried: false,
     };
     let work = move || runner.run(config.plan, &given, &happens);
-    let thread = spawn("sonde-station".into(), work)?;
+    let thread = thread::spawn("sonde-station", work)?;
     let (name, store) = (station, config.store);
     Ok(Station {
         hub,
@@ -499,7 +500,8 @@ impl Runner {
             invocation: self.invocation.clone(),
             late_limit: self.late_limit,
         };
-        let thread = spawn(format!("sonde-{}", instance.unit), move || life.run(&spec, &given));
+        let thread =
+            thread::spawn(format!("sonde-{}", instance.unit), move || life.run(&spec, &given));
         if let Err(error) = &thread {
             let exit = Happened::Exited(crate::supervise::Exit::Failed(error.to_string()));
             let _ = self.inbox.send((instance.clone(), exit));
@@ -510,14 +512,6 @@ impl Runner {
     fn say(&self, unit: UnitId, said: Said) {
         self.hub.hand(&Arc::new(Report { unit, said }));
     }
-}
-
-fn spawn<T: Send + 'static>(
-    name: String,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<JoinHandle<T>, RunError> {
-    let why = |e| anyhow::anyhow!("cannot start a thread ({e}); 'ulimit -u' bounds them");
-    std::thread::Builder::new().name(name).spawn(work).map_err(|e| RunError::Host(why(e)))
 }
 
 fn until(now: Time, due: Time) -> Duration {

@@ -14,6 +14,7 @@ use sonde_api::Backend;
 use sonde_api::instant::UtcInstant;
 use sonde_run::error::{RunError, SettingsError};
 use sonde_run::pem;
+use sonde_run::thread;
 use sonde_server::api::{
     ApiAccess, ApiHooks, ApiLimits, ApiServer, ApiToken, TokenStore, parse_tokens,
 };
@@ -234,15 +235,8 @@ impl BoundApi {
                     tracing::error!("the API is served no more: {error}");
                 }
             };
-            let thread = std::thread::Builder::new().name("sonde-api".into()).spawn(work);
-            match thread {
-                Ok(thread) => served.threads.push(thread),
-                Err(error) => {
-                    drop(served);
-                    let why = "cannot start a thread; 'ulimit -u' bounds them";
-                    return Err(anyhow::Error::from(error).context(why).into());
-                }
-            }
+            // Those that serve already end where one cannot.
+            served.threads.push(thread::spawn("sonde-api", work)?);
         }
         Ok(served)
     }

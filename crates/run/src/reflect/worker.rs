@@ -16,6 +16,7 @@ use sonde_wire::prefix::Prefix;
 
 use super::addresses::HostState;
 use crate::pump;
+use crate::thread;
 use crate::thread::join;
 
 /// The thread that reflects, from outside.
@@ -62,10 +63,7 @@ impl ReflectorWorker {
     /// No thread to be had.
     pub fn start(port: Box<dyn Port>, reflector: Reflector, cpu: Option<usize>) -> Result<Self> {
         let (mut worker, inner) = ReflectorWorker::new(reflector);
-        let thread = std::thread::Builder::new()
-            .name("sonde-reflect".into())
-            .spawn(move || inner.serve(port, cpu))
-            .context("cannot start a thread; 'ulimit -u' bounds them")?;
+        let thread = thread::spawn("sonde-reflect", move || inner.serve(port, cpu))?;
         worker.thread = Some(thread);
         Ok(worker)
     }

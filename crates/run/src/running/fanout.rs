@@ -9,8 +9,6 @@ use std::sync::mpsc::TrySendError;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use anyhow::Context as _;
-
 use super::{Ended, RecordReceiver, RecordSender, records};
 use crate::error::RunError;
 use crate::thread;
@@ -181,10 +179,7 @@ impl FanningOut {
             let readers = EndOnDrop(theirs);
             records.iter().for_each(|record| readers.0.lock().hand(&Arc::new(record)));
         };
-        let thread = std::thread::Builder::new()
-            .name("sonde-fan-out".into())
-            .spawn(work)
-            .context("cannot start a thread; 'ulimit -u' bounds them")?;
+        let thread = thread::spawn("sonde-fan-out", work)?;
         Ok(FanningOut { thread, lost: Box::new(move || counted.lost()) })
     }
 

@@ -25,6 +25,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use sonde_run::error::{RunError, SettingsError};
 use sonde_run::running::{Latest, Stop};
+use sonde_run::thread;
 use sonde_sys::clock::{steady_now, unix_now_ns};
 use sonde_wire::time::Time;
 
@@ -125,7 +126,7 @@ pub fn start(
         changed: true,
         unsaved: None,
     };
-    let thread = spawn("sonde-alert".into(), move || manager.run(&given, &stop))?;
+    let thread = thread::spawn("sonde-alert", move || manager.run(&given, &stop))?;
     Ok(AlertService { status, orders, thread })
 }
 
@@ -351,11 +352,6 @@ fn nanoseconds(ns: i64) -> Duration {
 
 fn host(why: String) -> RunError {
     RunError::Host(anyhow::Error::msg(why))
-}
-
-fn spawn(name: String, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, RunError> {
-    let why = |e| host(format!("cannot start a thread ({e}); 'ulimit -u' bounds them"));
-    std::thread::Builder::new().name(name).spawn(work).map_err(why)
 }
 
 /// An instant by which something ends.

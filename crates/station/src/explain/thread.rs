@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use sonde_results::StreamInfo;
 use sonde_run::error::RunError;
+use sonde_run::thread;
 use sonde_store::{EventId, Limit, Reader, StoreBackend, StoredEvent};
 use sonde_sys::clock::{steady_now, unix_now_ns};
 use sonde_sys::netlink::Routes;
@@ -136,9 +136,7 @@ impl ExplainService {
             routes: None,
             ends: ends.clone(),
         };
-        let thread = std::thread::Builder::new().name("sonde-explain".into());
-        let thread = thread.spawn(move || explaining.run(&given));
-        let thread = thread.context("cannot start a thread; 'ulimit -u' bounds them")?;
+        let thread = thread::spawn("sonde-explain", move || explaining.run(&given))?;
         Ok(ExplainService { handle, ends, thread })
     }
 

@@ -8,11 +8,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use sonde_api::openmetrics::MetricsSnapshot;
 use sonde_run::error::{RunError, SettingsError};
 use sonde_run::probe::Event;
 use sonde_run::running::{Next, RecordReceiver, Stop};
+use sonde_run::thread;
 use sonde_sys::clock::{steady_now, steady_scale, unix_now_ns};
 use sonde_wire::time::Time;
 
@@ -111,9 +111,7 @@ impl Exports {
 impl ExportThread {
     /// Runs it until it is asked to end.
     pub fn start(self) -> Result<JoinHandle<()>, RunError> {
-        let thread = std::thread::Builder::new().name("sonde-exports".into());
-        let thread = thread.spawn(move || self.run());
-        Ok(thread.context("cannot start a thread; 'ulimit -u' bounds them")?)
+        thread::spawn("sonde-exports", move || self.run())
     }
 
     fn run(self) {
@@ -273,8 +271,7 @@ impl ExportSender {
             let _ends = ends;
             work.run();
         };
-        let thread = std::thread::Builder::new().name(format!("sonde-to-{name}")).spawn(run);
-        let thread = thread.context("cannot start a thread; 'ulimit -u' bounds them")?;
+        let thread = thread::spawn(format!("sonde-to-{name}"), run)?;
         Ok(ExportSender { shared, ended, thread: Some(thread) })
     }
 

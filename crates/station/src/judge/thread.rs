@@ -15,6 +15,7 @@ use sonde_results::Interval;
 use sonde_run::error::RunError;
 use sonde_run::probe::Event;
 use sonde_run::running::{Latest, Next, RecordReceiver, Stop};
+use sonde_run::thread;
 use sonde_store::query::{Delay, EventList, Merged, TimeRange};
 use sonde_store::{
     Answer, EventFilter, EventId, Limit, Query, SeriesFilter, StoreBackend, StoreError,
@@ -88,9 +89,7 @@ impl JudgeService {
             status: status.clone(),
         };
         let asked = stop.clone();
-        let thread = std::thread::Builder::new().name("sonde-judge".into());
-        let thread = thread.spawn(move || judging.run(&given, &asked));
-        let thread = thread.context("cannot start a thread; 'ulimit -u' bounds them")?;
+        let thread = thread::spawn("sonde-judge", move || judging.run(&given, &asked))?;
         Ok(JudgeService { status, stop, orders, thread })
     }
 

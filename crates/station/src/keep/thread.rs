@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use sonde_run::error::RunError;
 use sonde_run::running::{Latest, Next, RecordReceiver, Stop};
+use sonde_run::thread;
 use sonde_store::{
     Batch, Reader, Retention, Rows, SeriesId, SeriesLabels, StoreBackend, StoreError, StoredEvent,
     Writer,
@@ -80,9 +80,10 @@ impl Keeper {
         };
         let (asked, ends) = (stop.clone(), stop.clone());
         let folder = folder.to_owned();
-        let writing = spawn("sonde-store", move || writing.run(&asked))?;
+        let writing = thread::spawn("sonde-store", move || writing.run(&asked))?;
         let (shared, told) = (store.clone(), status.clone());
-        let maintaining = spawn("sonde-upkeep", move || maintain(&*shared, &folder, &told, &ends))?;
+        let maintaining =
+            thread::spawn("sonde-upkeep", move || maintain(&*shared, &folder, &told, &ends))?;
         Ok(Keeper { status, store, reader, stop, writing, maintaining })
     }
 
@@ -232,11 +233,6 @@ fn maintain(store: &dyn StoreBackend, folder: &Path, status: &Latest<KeeperStatu
             s.upkeep_error = done.err().map(|error| error.to_string());
         });
     }
-}
-
-fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, RunError> {
-    let thread = std::thread::Builder::new().name(name.into()).spawn(work);
-    Ok(thread.context("cannot start a thread; 'ulimit -u' bounds them")?)
 }
 
 /// Rows are collected for so long, and then made durable together.

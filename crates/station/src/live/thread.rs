@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use sonde_api::instant::UtcInstant;
 use sonde_api::live::{LiveData, LiveTopic};
 use sonde_api::readings::StateCounts;
 use sonde_api::ring::LiveRing;
 use sonde_run::error::RunError;
 use sonde_run::running::{Latest, Next, RecordReceiver, Stop};
+use sonde_run::thread;
 use sonde_store::query::{EventList, EventRow, TimeRange};
 use sonde_store::{Answer, EventFilter, Limit, Query, Reader};
 use sonde_sys::clock::{steady_now, steady_scale, unix_now_ns};
@@ -40,9 +40,7 @@ pub(crate) struct LiveThread {
 impl LiveThread {
     /// Runs it until it is asked to end.
     pub fn start(self) -> Result<JoinHandle<()>, RunError> {
-        let thread = std::thread::Builder::new().name("sonde-live".into());
-        let thread = thread.spawn(move || self.run());
-        Ok(thread.context("cannot start a thread; 'ulimit -u' bounds them")?)
+        thread::spawn("sonde-live", move || self.run())
     }
 
     fn run(mut self) {

@@ -13,6 +13,7 @@ use sonde_results::bench::{BenchRun, Measurement};
 use sonde_results::trial::Trial;
 use sonde_run::error::RunError;
 use sonde_run::running::{Context, Invocation, Stop};
+use sonde_run::thread;
 use sonde_run::thread::{ThreadPanicked, join_logged};
 use sonde_server::runs::{
     MeasurementFound, Phase, Present, RunRefusal, RunState, RunSummary, Runs,
@@ -147,9 +148,7 @@ impl Runs for PlanRuns {
         progress.state().running = true;
         let own = Arc::clone(&progress);
         let follow = move || follow(benchmarking, &own, reserved);
-        let thread = std::thread::Builder::new().name("sonde-plan".into()).spawn(follow);
-        let thread =
-            thread.context("cannot start a thread; 'ulimit -u' bounds them").map_err(failed)?;
+        let thread = thread::spawn("sonde-plan", follow).map_err(failed)?;
         self.begun().insert(id.clone(), Begun { stop, progress, thread: Some(thread) });
         self.state(&id)
     }

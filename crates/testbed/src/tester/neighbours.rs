@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use anyhow::{Context as _, Result};
 use sonde_meter::load::{AddressRule, NeighbourAnswers};
 use sonde_port::raw::NeighbourSocket;
+use sonde_run::thread;
 use sonde_run::thread::join_logged;
 use sonde_sys::netns;
 
@@ -40,10 +41,8 @@ impl NeighbourResponder {
             let port_of = Arc::new(AnsweringPort { socket, neighbours, tags: tags(spec, i) });
             answering.ports.push(Arc::clone(&port_of));
             let stop = Arc::clone(&answering.stop);
-            let thread = std::thread::Builder::new()
-                .name(format!("sonde-arp-{}", port.name))
-                .spawn(move || answer(&port_of, &stop))
-                .context("cannot start a thread; 'ulimit -u' bounds them")?;
+            let work = move || answer(&port_of, &stop);
+            let thread = thread::spawn(format!("sonde-arp-{}", port.name), work)?;
             answering.threads.push(thread);
         }
         Ok(answering)

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use sonde_run::error::RunError;
 use sonde_run::running::Latest;
+use sonde_run::thread;
 
 use super::way::Way;
-use super::{Deadline, ReceiverStatus, host, spawn, utc_now_ns};
+use super::{Deadline, ReceiverStatus, host, utc_now_ns};
 use crate::alert::notification::Notification;
 use crate::alert::settings::AlertSettings;
 use crate::alert::sink::{Delivery, OpenedSink};
@@ -93,7 +94,7 @@ impl Courier {
             let _ends = ends;
             work.run(&woken);
         };
-        let thread = spawn(format!("sonde-to-{name}"), run)?;
+        let thread = thread::spawn(format!("sonde-to-{name}"), run)?;
         Ok(Courier { spool, said, wake: Some(wake), thread: Some(thread), ended })
     }
 

@@ -6,9 +6,10 @@ use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use sonde_run::thread;
 use sonde_sys::process::end_group;
 
-use super::{Deadline, spawn};
+use super::Deadline;
 use crate::alert::sink::SinkReply;
 use crate::alert::sink::exec::ExecCommand;
 
@@ -65,7 +66,7 @@ fn talk(child: &mut Child, payload: &[u8]) -> io::Result<Receiver<String>> {
     // A program need not read its input.
     let write = move || drop(input.map(|mut input: ChildStdin| input.write_all(&payload)));
     let start = |name: &str, work: Box<dyn FnOnce() + Send>| {
-        spawn(name.to_owned(), work).map(drop).map_err(io::Error::other)
+        thread::spawn(name, work).map(drop).map_err(io::Error::other)
     };
     start("sonde-exec-out", Box::new(read))?;
     start("sonde-exec-in", Box::new(write))?;
