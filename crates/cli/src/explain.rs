@@ -27,8 +27,7 @@ pub struct ExplainArgs {
 
 /// Asks what explains an event.
 pub fn run(args: &ExplainArgs) -> Result<Exit, Failure> {
-    let path = format!("/sonde/v1/events/{}/explanation", args.event);
-    let found = args.station.client().get(&path).map_err(failed)?;
+    let found = explanation(&args.station.client(), &args.event.to_string()).map_err(failed)?;
     match args.json {
         true => outln!("{found:#}"),
         false => lines(&found).iter().for_each(|line| outln!("{line}")),
@@ -40,8 +39,11 @@ pub fn run(args: &ExplainArgs) -> Result<Exit, Failure> {
 pub(crate) fn first_breach(client: &StationClient) -> Result<Option<Vec<String>>, ClientError> {
     let events = client.list("/sonde/v1/events", "kind=breach", EVENTS)?;
     let Some(id) = events.last().and_then(|event| event["id"].as_str()) else { return Ok(None) };
-    let found = client.get(&format!("/sonde/v1/events/{id}/explanation"))?;
-    Ok(Some(lines(&found)))
+    explanation(client, id).map(|found| Some(lines(&found)))
+}
+
+fn explanation(client: &StationClient, id: &str) -> Result<Value, ClientError> {
+    client.get(&format!("/sonde/v1/events/{id}/explanation"))
 }
 
 fn failed(error: ClientError) -> Failure {

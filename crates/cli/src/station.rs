@@ -97,8 +97,8 @@ pub(crate) fn run_loaded(
         sonde_errln!(INFO, "the API listens on {address}");
     }
     manager.ready(&format!("units: {units}"));
-    let talk = |report: &Report| manner.talks.then(|| say(report));
-    follow(&service, &reports, &mut manager, (stop, path), &talk);
+    let talk: fn(&Report) = if manner.talks { say } else { |_| {} };
+    follow(&service, &reports, &mut manager, (stop, path), talk);
     manager.stopping(END);
     let StationEnded { stuck, store, judge } = service.join();
     while let Some(report) = reports.next_now() {
@@ -131,7 +131,7 @@ fn follow(
     reports: &RecordReceiver<Arc<Report>>,
     manager: &mut ServiceManager,
     (stop, path): (&Stop, &Path),
-    talk: &dyn Fn(&Report) -> Option<()>,
+    talk: fn(&Report),
 ) {
     while !stop.is_asked() {
         if RELOAD.swap(false, Ordering::Relaxed) {
@@ -139,7 +139,7 @@ fn follow(
         }
         manager.turned(steady_now(), service.turns());
         match reports.next(PATIENCE) {
-            Next::Record(report) => drop(talk(&report)),
+            Next::Record(report) => talk(&report),
             Next::Nothing => {}
             Next::End => return,
         }

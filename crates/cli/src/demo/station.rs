@@ -5,17 +5,16 @@
 use std::io::{self, IsTerminal as _, Read, Write, stdout};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::Context as _;
 use sonde_lab::{Host, Topology, Uplinks};
 use sonde_results::units::format_count;
+use sonde_run::error::RunError;
 use sonde_run::running::Stop;
-use sonde_run::thread::join_logged;
+use sonde_run::thread::{join_logged, spawn};
 use sonde_station::client::StationClient;
-use sonde_sys::clock::steady_now;
 
 use crate::args::DemoArgs;
 use crate::exit::{Exit, Failure};
@@ -76,7 +75,7 @@ pub(super) fn run(
     let config = folder.join("sonde.toml");
     std::fs::write(&config, configuration(&folder, &Names::of(network), &load))
         .with_context(|| format!("cannot write {}; free space there", config.display()))?;
-    let traffic = Traffic::start(network, stop)?;
+    let traffic = start_traffic(network, stop)?;
     let ends = args.duration.map_or(DURATION, |ns| Duration::from_nanos(ns.unsigned_abs()));
     outln!(
         "{} streams, {} packets/s; configuration: {}; API: {}",
@@ -96,18 +95,16 @@ pub(super) fn run(
     let timer = end_after(ends, stop.clone())?;
     let loaded = station::load(&config)?;
     let socket = folder.join(SOCKET);
-    let answer = Answer::default();
-    let asks = ask_at(after(ends), &socket, stop, &answer)?;
+    // When most is known of the fault: as it ends.
+    let asks = ask_at(ends / QUARTERS * 2, &socket, stop)?;
     let looks = stdout().is_terminal().then(|| show(&socket, stop)).transpose()?;
     let manner = Manner { confined: false, talks: looks.is_none() };
     let ended = station::run_loaded(&config, loaded, stop, manner);
     stop.ask();
-    for thread in [Some(timer), Some(fault), Some(asks), looks].into_iter().flatten() {
+    for thread in [Some(timer), Some(fault), looks].into_iter().flatten().chain(traffic) {
         join_logged(thread);
     }
-    traffic.join();
-    let explained = answer.lock().unwrap_or_else(PoisonError::into_inner).take();
-    explained.into_iter().flatten().for_each(|line| outln!("{line}"));
+    join_logged(asks).into_iter().flatten().for_each(|line| outln!("{line}"));
     outln!("alerts: {}; look at what was kept:", folder.join(ALERTS).display());
     outln!("  sonde query overview --store {}", folder.join("store").display());
     ended
@@ -206,47 +203,36 @@ command = [\"/usr/bin/tee\", \"-a\", \"{folder}/{ALERTS}\"]
 }
 
 /// A few TCP connections a second through the router, so that there is something to watch.
-struct Traffic(Vec<JoinHandle<()>>);
-
-impl Traffic {
-    fn start(network: &Uplinks, stop: &Stop) -> Result<Traffic, Failure> {
-        let mut threads = Vec::new();
-        for n in 0..network.reflectors.len() as u8 {
-            let server = server(n);
-            let listener = network.reflectors[usize::from(n)]
-                .inside(|| TcpListener::bind(server))
-                .map_err(anyhow::Error::from)?
-                .context("the demonstration's server cannot listen")?;
-            listener.set_nonblocking(true).context("the demonstration's server cannot listen")?;
-            let (stop, name) = (stop.clone(), format!("demo-server{n}"));
-            threads.push(spawn(name, move || serve(&listener, &stop))?);
-        }
-        let (probe, clients) = (network.probe.clone(), network.reflectors.len() as u8);
-        let stop = stop.clone();
-        let client = move || {
-            let asks = || {
-                for turn in (0..clients).cycle() {
-                    if stop.is_asked() {
-                        return;
-                    }
-                    // The router may be slow: that is what is to be seen.
-                    let _ = ask(server(turn));
-                    std::thread::sleep(BETWEEN);
+fn start_traffic(network: &Uplinks, stop: &Stop) -> Result<Vec<JoinHandle<()>>, Failure> {
+    let mut threads = Vec::new();
+    for n in 0..network.reflectors.len() as u8 {
+        let server = server(n);
+        let listener = network.reflectors[usize::from(n)]
+            .inside(|| TcpListener::bind(server))
+            .map_err(anyhow::Error::from)?
+            .context("the demonstration's server cannot listen")?;
+        listener.set_nonblocking(true).context("the demonstration's server cannot listen")?;
+        let (stop, name) = (stop.clone(), format!("demo-server{n}"));
+        threads.push(spawn(name, move || serve(&listener, &stop))?);
+    }
+    let (probe, clients) = (network.probe.clone(), network.reflectors.len() as u8);
+    let stop = stop.clone();
+    let client = move || {
+        let asks = || {
+            for turn in (0..clients).cycle() {
+                // The router may be slow: that is what is to be seen.
+                let _ = ask(server(turn));
+                if stop.wait(BETWEEN) {
+                    return;
                 }
-            };
-            if let Err(error) = probe.inside(asks) {
-                errln!(WARN, "no TCP traffic passes the router: {error}");
             }
         };
-        threads.push(spawn("demo-client".into(), client)?);
-        Ok(Traffic(threads))
-    }
-
-    fn join(self) {
-        for thread in self.0 {
-            join_logged(thread);
+        if let Err(error) = probe.inside(asks) {
+            errln!(WARN, "no TCP traffic passes the router: {error}");
         }
-    }
+    };
+    threads.push(spawn("demo-client", client)?);
+    Ok(threads)
 }
 
 /// The server behind an uplink: the first of the destinations there.
@@ -287,9 +273,9 @@ fn ask(server: SocketAddrV4) -> io::Result<()> {
 }
 
 /// After a time the router drops some packets, for as long.
-fn start_fault(router: Host, after: Duration, stop: Stop) -> Result<JoinHandle<()>, Failure> {
+fn start_fault(router: Host, after: Duration, stop: Stop) -> Result<JoinHandle<()>, RunError> {
     let work = move || {
-        if !wait(after, &stop) {
+        if stop.wait(after) {
             return;
         }
         let began = router.run(&["nft", RULES]);
@@ -297,52 +283,34 @@ fn start_fault(router: Host, after: Duration, stop: Stop) -> Result<JoinHandle<(
             Ok(_) => errln!(INFO, "the router now drops a fifth of EF to 10.2.0.0/28"),
             Err(error) => return errln!(WARN, "no fault can be made: {error}"),
         }
-        wait(after, &stop);
+        stop.wait(after);
         if let Err(error) = router.run(&["nft", "delete table ip demo"]) {
             return errln!(WARN, "the fault cannot be mended: {error}");
         }
         errln!(INFO, "the router forwards all again");
     };
-    spawn("demo-fault".into(), work)
+    spawn("demo-fault", work)
 }
 
-/// What explains the first breach, once it was asked for.
-type Answer = Arc<Mutex<Option<Vec<String>>>>;
-
-/// Asks the station for an explanation, after a time.
-fn ask_at(
-    time: Duration,
-    socket: &Path,
-    stop: &Stop,
-    answer: &Answer,
-) -> Result<JoinHandle<()>, Failure> {
-    let (client, stop, answer) = (StationClient::new(socket), stop.clone(), answer.clone());
-    spawn("demo-explain".into(), move || {
-        if !wait(time, &stop) {
-            return;
-        }
-        let lines = match explain::first_breach(&client) {
+/// Asks the station for an explanation of the first breach, after a time; the answer in lines.
+fn ask_at(time: Duration, socket: &Path, stop: &Stop) -> Result<JoinHandle<Vec<String>>, RunError> {
+    let (client, stop) = (StationClient::new(socket), stop.clone());
+    spawn("demo-explain", move || match stop.wait(time) {
+        true => Vec::new(),
+        false => match explain::first_breach(&client) {
             Ok(Some(lines)) => lines,
             Ok(None) => vec!["no breach was concluded".to_owned()],
             Err(error) => vec![format!("the station does not say what explains it: {error}")],
-        };
-        *answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(lines);
+        },
     })
 }
 
-/// When most is known of the fault: as it ends.
-fn after(ends: Duration) -> Duration {
-    ends / QUARTERS * 2
-}
-
 /// Shows the station at work.
-fn show(socket: &Path, stop: &Stop) -> Result<JoinHandle<()>, Failure> {
+fn show(socket: &Path, stop: &Stop) -> Result<JoinHandle<()>, RunError> {
     let (socket, stop) = (socket.to_owned(), stop.clone());
-    spawn("demo-top".into(), move || {
+    spawn("demo-top", move || {
         // The socket is there once the station has started.
-        while !socket.exists() && !stop.is_asked() {
-            std::thread::sleep(IDLE);
-        }
+        while !socket.exists() && !stop.wait(IDLE) {}
         if let Err(error) = top::show(&TopArgs::of(&socket), &stop) {
             errln!(WARN, "the station cannot be shown: {error:?}");
         }
@@ -350,29 +318,12 @@ fn show(socket: &Path, stop: &Stop) -> Result<JoinHandle<()>, Failure> {
 }
 
 /// Asks for the end after a time.
-fn end_after(time: Duration, stop: Stop) -> Result<JoinHandle<()>, Failure> {
-    spawn("demo-timer".into(), move || {
-        if wait(time, &stop) {
+fn end_after(time: Duration, stop: Stop) -> Result<JoinHandle<()>, RunError> {
+    spawn("demo-timer", move || {
+        if !stop.wait(time) {
             stop.ask();
         }
     })
-}
-
-/// Whether the time has passed: it ends before where the end is asked for.
-fn wait(time: Duration, stop: &Stop) -> bool {
-    let until = steady_now() + time.as_nanos() as i64;
-    while steady_now() < until {
-        if stop.is_asked() {
-            return false;
-        }
-        std::thread::sleep(IDLE);
-    }
-    true
-}
-
-fn spawn(name: String, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Failure> {
-    let thread = std::thread::Builder::new().name(name).spawn(work);
-    thread.map_err(|e| anyhow!("cannot start a thread ({e}); 'ulimit -u' bounds them").into())
 }
 
 const SOCKET: &str = "api.sock";
