@@ -180,7 +180,7 @@ mod tests {
         let lines = lines(&found);
         assert_eq!(lines[0], "Path member a explains it.");
         assert!(
-            lines[1].contains("for 2s, held against 10 windows in the 21s before"),
+            lines[1].contains("for 2.00 s, held against 10 windows in the 21.0 s before"),
             "{lines:?}"
         );
         assert!(lines[1].ends_with("4 series; a strong answer."), "{lines:?}");
