@@ -26,7 +26,8 @@ may_use() {
     api) echo wire results ;;
     server) echo results api ;;
     port) echo wire sys bpf ;;
-    bpf | meter | store) echo wire results ;;
+    bpf) echo wire results sys ;;
+    meter | store) echo wire results ;;
     lab) echo results sys ;;
     run) echo wire results sys bpf port meter ;;
     station) echo wire results sys meter report run api server store ;;
@@ -152,7 +153,7 @@ only_files 'read clocks and start threads' station \
     keep/thread.rs live/thread.rs judge/thread.rs explain/thread.rs
 # The system has time, prefixes and hardware addresses of packets, and nothing else of them.
 grep '^crates/sys/' "$scratch/code" |
-    sed -E 's/sonde_wire::(Time|Scale|\{Scale, Time\}|prefix::Prefix|ethernet::\{Mac, Tag\})([^[:alnum:]_:]|$)//' |
+    sed -E 's/sonde_wire::(Time|Scale|\{(SECOND, )?Scale, Time\}|prefix::Prefix|ethernet::\{Mac, Tag\})([^[:alnum:]_:]|$)//' |
     grep sonde_wire | none 'sys knows no packets'
 only_files 'change the host beyond its namespaces' lab \
     'fs::write\([^)]*/(proc|sys)/|kernel_path|[^.]run\(&\["(chrt|sysctl|modprobe|ethtool|tc|nft)"' tune/

@@ -8,11 +8,11 @@ use sonde_meter::trial::{
     Goal, MlrConfig, MlrSearch, NextTrial, Procedure, RateSearch, RateSearchConfig,
 };
 use sonde_results::trial::Offer;
+use sonde_results::units::SECOND;
 
 const SEEDS: u64 = 15;
 const MIN_FPS: f64 = 9001.0;
 const MAX_FPS: f64 = 2e6;
-const SECOND: i64 = 1_000_000_000;
 /// Trials of 60 s at the rate that a search found, for each seed.
 const MINUTES: u64 = 4;
 

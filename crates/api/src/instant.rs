@@ -10,6 +10,7 @@ use std::fmt;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 use serde::ser::{Serialize, SerializeStruct as _, Serializer};
+use sonde_results::units::SECOND;
 
 /// An instant in UTC, to the nanosecond; years 1677 to 2262.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -121,7 +122,7 @@ impl QueryRange {
 impl fmt::Display for UtcInstant {
     /// RFC 3339, with as many of 0, 3, 6 or 9 decimals as it needs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (seconds, ns) = (self.0.div_euclid(SECOND_NS), self.0.rem_euclid(SECOND_NS));
+        let (seconds, ns) = (self.0.div_euclid(SECOND), self.0.rem_euclid(SECOND));
         let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
         let (year, month, day) = civil_of(days);
         let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
@@ -222,8 +223,8 @@ fn parse_back(text: &str) -> Option<i64> {
     }
     let length = text.strip_prefix('-')?;
     let unit = match length.chars().last()? {
-        's' => SECOND_NS,
-        'm' => 60 * SECOND_NS,
+        's' => SECOND,
+        'm' => 60 * SECOND,
         'h' => HOUR_NS,
         'd' => 24 * HOUR_NS,
         'w' => 7 * 24 * HOUR_NS,
@@ -264,7 +265,7 @@ fn parse_rfc3339(text: &str) -> Option<UtcInstant> {
         }
     };
     let seconds = days * 86_400 + hour * 3_600 + minute * 60 + second - offset_s(zone)?;
-    let ns = i128::from(seconds) * i128::from(SECOND_NS) + i128::from(ns);
+    let ns = i128::from(seconds) * i128::from(SECOND) + i128::from(ns);
     i64::try_from(ns).ok().map(UtcInstant)
 }
 
@@ -317,9 +318,8 @@ fn civil_of(days: i64) -> (i64, i64, i64) {
     (era * 400 + year + i64::from(month <= 2), month, day)
 }
 
-const SECOND_NS: i64 = 1_000_000_000;
 const MILLISECOND_NS: i64 = 1_000_000;
-const HOUR_NS: i64 = 3_600 * SECOND_NS;
+const HOUR_NS: i64 = 3_600 * SECOND;
 
 #[cfg(test)]
 mod tests {

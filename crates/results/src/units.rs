@@ -5,6 +5,8 @@
 use std::fmt::{Display, Write as _};
 use std::ops::RangeInclusive;
 
+pub use sonde_wire::SECOND;
+
 /// Parses a duration into nanoseconds: "250us", "10ms", "1.5s", "2m", "1h"; a bare
 /// number is seconds, as `ping -i` takes it.
 pub fn parse_duration(text: &str) -> Result<i64, String> {
@@ -131,6 +133,16 @@ pub fn parse_octets(text: &str) -> Result<u64, String> {
         Err(NotScaled::TooMuch) => Err(format!("'{text}' is more than {} octets", i64::MAX)),
         Err(NotScaled::Malformed) => Err(wrong()),
     }
+}
+
+/// A size in octets as [`parse_octets`] reads it, exactly, in the greatest unit by thousands that
+/// does: "500MB".
+pub fn format_octets(octets: u64) -> String {
+    let units =
+        [(1_000_000_000_000, "TB"), (1_000_000_000, "GB"), (1_000_000, "MB"), (1_000, "kB")];
+    let fits = |(scale, _): &(u64, _)| octets > 0 && octets % scale == 0;
+    let (scale, unit) = units.into_iter().find(fits).unwrap_or((1, "B"));
+    format!("{}{unit}", octets / scale)
 }
 
 /// Parses a share of at most `most`: "5%", "5 %" or "0.05".
@@ -267,6 +279,15 @@ pub fn format_share(part: u64, whole: u64) -> String {
     if text == "0" { "<0.000001%".to_string() } else { format!("{text}%") }
 }
 
+/// A share, 1.0 being all, as per cent with four significant digits as [`format_number`] has them:
+/// "0%", "0.0021%", "12.35%". What is not all never reads as 100%.
+pub fn format_percent(share: f64) -> String {
+    match format_number(share * 100.0) {
+        all if all == "100" && share < 1.0 => ">99.99%".to_string(),
+        percent => format!("{percent}%"),
+    }
+}
+
 /// Octets in hexadecimal digits, two for each.
 pub fn format_hex(octets: &[u8]) -> String {
     octets.iter().map(|octet| format!("{octet:02x}")).collect()
@@ -289,8 +310,6 @@ pub fn format_elapsed(ns: i64) -> String {
 pub const WIRE_OCTETS: usize = 20;
 /// Of 365.25 days, whole: what 64 bits of nanoseconds hold.
 const MOST_YEARS: i64 = i64::MAX / (31_557_600 * SECOND);
-/// Nanoseconds in a second.
-pub const SECOND: i64 = 1_000_000_000;
 
 fn split_unit(text: &str) -> (&str, &str) {
     let text = text.trim();
@@ -377,6 +396,11 @@ mod tests {
             ("1.5 GiB", 3 << 29),
         ] {
             assert_eq!(parse_octets(text), Ok(octets), "{text}");
+        }
+        for (octets, text) in
+            [(0, "0B"), (1_500, "1500B"), (64_000, "64kB"), (2_000_000_000, "2GB")]
+        {
+            assert_eq!(format_octets(octets), text);
         }
         for text in ["", "G", "i", "5i", "5X", "-1", "1.0000005M", "0x10", "5kb", "5 B B"] {
             let wrong = parse_octets(text).unwrap_err();
@@ -519,6 +543,20 @@ mod tests {
         assert_eq!(format_share(1, u64::MAX), "<0.000001%");
         assert_eq!(format_share(0, 0), "-");
         assert_eq!(format_elapsed(185 * SECOND), "3 m 05 s");
+        for (share, text) in [
+            (0.0, "0%"),
+            (0.015, "1.5%"),
+            (0.000_001_5, "0.00015%"),
+            (1e-9, "1e-7%"),
+            (0.118_754, "11.88%"),
+            (0.999_94, "99.99%"),
+            (0.999_999, ">99.99%"),
+            (1.0, "100%"),
+            (1.5, "150%"),
+            (-0.02, "-2%"),
+        ] {
+            assert_eq!(format_percent(share), text, "{share}");
+        }
     }
 
     proptest! {
@@ -532,6 +570,12 @@ mod tests {
         fn a_printed_time_reads_back_within_its_digits(ns in 1i64..1_000_000_000_000) {
             let printed = parse_duration(&format_ns(ns as f64)).unwrap();
             prop_assert!((printed - ns).abs() * 200 <= ns, "{} -> {}", ns, printed);
+        }
+
+        #[test]
+        fn a_printed_size_reads_back(octets in 0..=i64::MAX as u64, power in 0u32..13) {
+            let octets = octets / 10u64.pow(power) * 10u64.pow(power);
+            prop_assert_eq!(parse_octets(&format_octets(octets)), Ok(octets));
         }
 
         #[test]

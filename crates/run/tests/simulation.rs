@@ -10,11 +10,11 @@ use sonde_port::mem::{Bottleneck, Jitter, MemLink, MemStats, PathModel};
 use sonde_port::{Port as _, PortStats};
 use sonde_results::Interval;
 use sonde_results::record::LossSide;
+use sonde_results::units::SECOND;
 use sonde_run::pump;
 use sonde_wire::{StampSource, Time};
 
 const MS: i64 = 1_000_000;
-const SECOND: i64 = 1_000_000_000;
 
 struct SimulationResult {
     total: Interval,

@@ -18,6 +18,7 @@ use sonde_api::readings::{LiveReading, ReadingMetric, ReadingState, StateCounts}
 use sonde_api::station::{UnitEntry, UnitPhase};
 use sonde_results::caveat::CaveatSet;
 use sonde_results::run::Health;
+use sonde_results::units::SECOND;
 use sonde_results::{Interval, StreamInfo};
 use sonde_run::probe::Event;
 use sonde_store::query::EventRow;
@@ -369,8 +370,8 @@ impl LabelCounts {
         if !errored {
             return;
         }
-        let first = start_ns.div_euclid(SECOND_NS).max(self.looked_to_s);
-        let end = (end_ns - 1).div_euclid(SECOND_NS) + 1;
+        let first = start_ns.div_euclid(SECOND).max(self.looked_to_s);
+        let end = (end_ns - 1).div_euclid(SECOND) + 1;
         if end > first {
             self.sums.errored_seconds += (end - first).unsigned_abs();
             self.looked_to_s = end;
@@ -460,10 +461,9 @@ const READING: [ReadingMetric; 7] = [
     ReadingMetric::Lost,
 ];
 /// For a record beyond three of its intervals, ns.
-const GRACE_NS: i64 = 5 * SECOND_NS;
+const GRACE_NS: i64 = 5 * SECOND;
 /// Without any answer for so long, a stream is down, ns.
-const DOWN_NS: i64 = 10 * SECOND_NS;
-const SECOND_NS: i64 = 1_000_000_000;
+const DOWN_NS: i64 = 10 * SECOND;
 
 #[cfg(test)]
 mod tests;

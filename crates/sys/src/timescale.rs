@@ -8,7 +8,7 @@
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use sonde_wire::{Scale, Time};
+use sonde_wire::{SECOND, Scale, Time};
 
 use crate::kernel_clock::read;
 
@@ -254,7 +254,6 @@ fn whole_seconds(ns: i64) -> i64 {
     (ns + SECOND / 2).div_euclid(SECOND) * SECOND
 }
 
-const SECOND: i64 = 1_000_000_000;
 const READS: usize = 5;
 /// Two readings in a row differ by no more, unless the thread was paused between them.
 const GLANCE: i64 = 20_000;

@@ -48,4 +48,4 @@ pub mod udp;
 pub use error::Error;
 pub use packet::{NotSent, Stamp, StampSource, TxDone, TxRefused, Verdict};
 pub use parse::{UdpFrame, parse_udp, udp_intact};
-pub use time::{ErrorEstimate, NtpTime, PtpTime, Scale, Time, TimestampFormat};
+pub use time::{ErrorEstimate, NtpTime, PtpTime, SECOND, Scale, Time, TimestampFormat};

@@ -71,19 +71,19 @@ impl Time {
     #[inline]
     pub const fn to_ntp(self, tai_offset: i64) -> NtpTime {
         let utc = self.0.saturating_sub(tai_offset);
-        let seconds = utc.div_euclid(NANOS_PER_SEC) + NTP_UNIX_OFFSET;
-        let nanos = utc.rem_euclid(NANOS_PER_SEC) as u64;
+        let seconds = utc.div_euclid(SECOND) + NTP_UNIX_OFFSET;
+        let nanos = utc.rem_euclid(SECOND) as u64;
         // nanos < 2^30, so the shifted value and the half for rounding fit 64 bits,
         // and the quotient stays below 2^32.
-        let fraction = ((nanos << 32) + NANOS_PER_SEC as u64 / 2) / NANOS_PER_SEC as u64;
+        let fraction = ((nanos << 32) + SECOND as u64 / 2) / SECOND as u64;
         NtpTime(((seconds as u32 as u64) << 32) | fraction)
     }
 
     /// As truncated PTPv2 puts it on the wire; PTP's time scale is TAI.
     #[inline]
     pub const fn to_ptp(self) -> PtpTime {
-        let seconds = self.0.div_euclid(NANOS_PER_SEC) as u32;
-        let nanos = self.0.rem_euclid(NANOS_PER_SEC) as u32;
+        let seconds = self.0.div_euclid(SECOND) as u32;
+        let nanos = self.0.rem_euclid(SECOND) as u32;
         PtpTime((seconds as u64) << 32 | nanos as u64)
     }
 
@@ -116,12 +116,12 @@ impl NtpTime {
     /// `tai_offset` is TAI - UTC in ns.
     #[inline]
     pub const fn to_time(self, reference: Time, tai_offset: i64) -> Time {
-        let near = reference.0.saturating_sub(tai_offset).div_euclid(NANOS_PER_SEC);
+        let near = reference.0.saturating_sub(tai_offset).div_euclid(SECOND);
         let seconds = nearest((self.0 >> 32) as u32, near + NTP_UNIX_OFFSET) - NTP_UNIX_OFFSET;
         let fraction = self.0 & 0xFFFF_FFFF;
         // May round up to a whole second, which the addition carries.
-        let nanos = ((fraction * NANOS_PER_SEC as u64 + (1 << 31)) >> 32) as i64;
-        Time(seconds.saturating_mul(NANOS_PER_SEC).saturating_add(nanos).saturating_add(tai_offset))
+        let nanos = ((fraction * SECOND as u64 + (1 << 31)) >> 32) as i64;
+        Time(seconds.saturating_mul(SECOND).saturating_add(nanos).saturating_add(tai_offset))
     }
 }
 
@@ -131,15 +131,15 @@ impl PtpTime {
     /// A nanosecond field of 10^9 or more is no valid timestamp; it is added as it stands.
     #[inline]
     pub const fn to_time(self, reference: Time) -> Time {
-        let near = reference.0.div_euclid(NANOS_PER_SEC);
+        let near = reference.0.div_euclid(SECOND);
         let seconds = nearest((self.0 >> 32) as u32, near);
         let nanos = (self.0 & 0xFFFF_FFFF) as i64;
-        Time(seconds.saturating_mul(NANOS_PER_SEC).saturating_add(nanos))
+        Time(seconds.saturating_mul(SECOND).saturating_add(nanos))
     }
 
     /// The nanosecond field is below 10^9.
     pub const fn is_valid(self) -> bool {
-        (self.0 & 0xFFFF_FFFF) < NANOS_PER_SEC as u64
+        (self.0 & 0xFFFF_FFFF) < SECOND as u64
     }
 }
 
@@ -150,7 +150,7 @@ impl ErrorEstimate {
     pub const fn from_error_ns(error_ns: i64, synchronised: bool, format: TimestampFormat) -> Self {
         let error = if error_ns < 0 { 0 } else { error_ns as u128 };
         // In units of 2^-32 s, rounded up: an estimate may be too wide, never too narrow.
-        let units = (error << 32).div_ceil(NANOS_PER_SEC as u128);
+        let units = (error << 32).div_ceil(SECOND as u128);
         let mut scale = 0;
         let mut multiplier = if units == 0 { 1 } else { units };
         while multiplier > 0xFF {
@@ -170,7 +170,7 @@ impl ErrorEstimate {
             return i64::MAX;
         }
         let units = (self.multiplier() as u128) << self.scale();
-        let nanos = (units * NANOS_PER_SEC as u128).div_ceil(1 << 32);
+        let nanos = (units * SECOND as u128).div_ceil(1 << 32);
         if nanos > i64::MAX as u128 { i64::MAX } else { nanos as i64 }
     }
 
@@ -226,7 +226,8 @@ const fn nearest(low: u32, near: i64) -> i64 {
     near + low.wrapping_sub(near as u32) as i32 as i64
 }
 
-const NANOS_PER_SEC: i64 = 1_000_000_000;
+/// Nanoseconds in a second.
+pub const SECOND: i64 = 1_000_000_000;
 
 /// Seconds from 1900-01-01 to 1970-01-01.
 const NTP_UNIX_OFFSET: i64 = 2_208_988_800;
@@ -236,12 +237,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const TAI_OFFSET: i64 = 37 * NANOS_PER_SEC;
+    const TAI_OFFSET: i64 = 37 * SECOND;
     /// 2026-01-01T00:00:00 UTC.
     const UTC_2026: i64 = 1_767_225_600;
 
     fn utc(seconds: i64, nanos: i64) -> Time {
-        Time::from_nanos(seconds * NANOS_PER_SEC + nanos + TAI_OFFSET)
+        Time::from_nanos(seconds * SECOND + nanos + TAI_OFFSET)
     }
 
     #[test]
@@ -273,12 +274,12 @@ mod tests {
 
     #[test]
     fn ptp_vectors() {
-        let t = Time::from_nanos(UTC_2026 * NANOS_PER_SEC + 123_456_789);
+        let t = Time::from_nanos(UTC_2026 * SECOND + 123_456_789);
         assert_eq!(t.to_ptp(), PtpTime((UTC_2026 as u64) << 32 | 123_456_789));
         assert!(t.to_ptp().is_valid());
         assert!(!PtpTime(1_000_000_000).is_valid());
         // 2106-02-07T06:28:16 TAI: the seconds wrap.
-        let wrap = Time::from_nanos((1 << 32) * NANOS_PER_SEC);
+        let wrap = Time::from_nanos((1 << 32) * SECOND);
         assert_eq!(wrap.to_ptp(), PtpTime(0));
         assert_eq!(PtpTime(0).to_time(wrap - 1), wrap);
     }
@@ -304,7 +305,7 @@ mod tests {
         #[test]
         fn ntp_round_trip_is_exact(
             nanos: i64,
-            drift in -2_000_000_000 * NANOS_PER_SEC..2_000_000_000 * NANOS_PER_SEC,
+            drift in -2_000_000_000 * SECOND..2_000_000_000 * SECOND,
         ) {
             // Away from the ends of i64, where sums saturate.
             let t = Time::from_nanos(nanos / 4);
@@ -314,24 +315,24 @@ mod tests {
         #[test]
         fn ptp_round_trip_is_exact(
             nanos: i64,
-            drift in -2_000_000_000 * NANOS_PER_SEC..2_000_000_000 * NANOS_PER_SEC,
+            drift in -2_000_000_000 * SECOND..2_000_000_000 * SECOND,
         ) {
             let t = Time::from_nanos(nanos / 4);
             prop_assert_eq!(t.to_ptp().to_time(t + drift), t);
         }
 
         #[test]
-        fn ntp_order_is_kept(nanos in 0..i64::MAX / 8, step in 1..NANOS_PER_SEC) {
+        fn ntp_order_is_kept(nanos in 0..i64::MAX / 8, step in 1..SECOND) {
             let (a, b) = (Time::from_nanos(nanos), Time::from_nanos(nanos + step));
             prop_assert!(b.to_ntp(0).0.wrapping_sub(a.to_ntp(0).0) as i64 > 0);
         }
 
         #[test]
-        fn ntp_rounds_to_the_nearest(nanos in 0..NANOS_PER_SEC) {
+        fn ntp_rounds_to_the_nearest(nanos in 0..SECOND) {
             // |fraction / 2^32 - nanos / 10^9| <= half a unit, in exact integers.
             let fraction = i128::from(Time::from_nanos(nanos).to_ntp(0).0 as u32);
-            let distance = fraction * i128::from(NANOS_PER_SEC) - (i128::from(nanos) << 32);
-            prop_assert!(distance.abs() * 2 <= i128::from(NANOS_PER_SEC));
+            let distance = fraction * i128::from(SECOND) - (i128::from(nanos) << 32);
+            prop_assert!(distance.abs() * 2 <= i128::from(SECOND));
         }
 
         #[test]

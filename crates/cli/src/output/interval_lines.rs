@@ -98,8 +98,7 @@ impl IntervalLines {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const SECOND: i64 = 1_000_000_000;
+    use sonde_results::units::SECOND;
 
     fn record(stream: u32, from: i64, until: i64, sent: u64) -> Interval {
         let mut record = Interval::empty(stream);

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use serde_json::Value;
+use sonde_results::units::SECOND;
 use sonde_results::{Hist, Interval};
 use sonde_store::{
     Batch, HistBlob, IntervalRow, Rows, RttRow, SeriesLabels, Store, StoreOptions, Writer as _,
@@ -15,8 +16,6 @@ struct Kept {
     folder: PathBuf,
     _store: Store,
 }
-
-const SECOND: i64 = 1_000_000_000;
 
 impl Kept {
     /// Ten intervals of each of two targets a minute ago, and groups of round trips; all of it in the

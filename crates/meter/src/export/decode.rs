@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use sonde_results::flow::{FlowEnd, FlowKey, FlowRecord, FlowSide};
+use sonde_results::units::SECOND;
 use sonde_wire::ipfix::element;
 use sonde_wire::ipfix::record::{Record, RecordIter, unsigned};
 use sonde_wire::ipfix::template::{FieldSpecifier, Template, TemplateFormat, TemplateIter};
@@ -540,4 +541,3 @@ const MAX_TEMPLATES: usize = 4096;
 const SYSTEM_INIT: u16 = 160;
 /// 2^32 ms.
 const UPTIME_TURN_NS: i64 = (1 << 32) * 1_000_000;
-const SECOND: i64 = 1_000_000_000;

@@ -159,8 +159,7 @@ pub(super) const BEHIND_PACKETS: u32 = 256;
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const S: i64 = 1_000_000_000;
+    use sonde_results::units::SECOND;
 
     fn started(at: i64) -> Clock {
         let mut clock = Clock::new();
@@ -171,25 +170,28 @@ mod tests {
 
     #[test]
     fn stragglers_leave_the_clock_alone_and_many_set_it_back() {
-        let mut clock = started(1_000 * S);
+        let mut clock = started(1_000 * SECOND);
         for _ in 0..10 {
             for _ in 1..BEHIND_PACKETS {
-                assert_eq!(clock.packet(900 * S), ClockChange::Forward);
+                assert_eq!(clock.packet(900 * SECOND), ClockChange::Forward);
             }
-            assert_eq!(clock.packet(1_000 * S), ClockChange::Forward);
+            assert_eq!(clock.packet(1_000 * SECOND), ClockChange::Forward);
         }
-        assert_eq!(clock.now, 1_000 * S);
+        assert_eq!(clock.now, 1_000 * SECOND);
         for _ in 1..BEHIND_PACKETS {
-            assert_eq!(clock.packet(900 * S), ClockChange::Forward);
+            assert_eq!(clock.packet(900 * SECOND), ClockChange::Forward);
         }
-        assert_eq!(clock.packet(900 * S), ClockChange::Back);
+        assert_eq!(clock.packet(900 * SECOND), ClockChange::Back);
         let before = clock.monotonic();
-        assert!(clock.set_back(900 * S));
-        assert_eq!((clock.now, clock.monotonic()), (900 * S, before));
-        assert!(clock.is_future(1_000 * S) && !clock.is_future(900 * S));
-        assert_eq!((clock.past(1_000 * S), clock.past(800 * S)), (900 * S, 800 * S));
-        assert_eq!(clock.packet(901 * S), ClockChange::Forward);
-        assert_eq!(clock.monotonic(), before + S);
+        assert!(clock.set_back(900 * SECOND));
+        assert_eq!((clock.now, clock.monotonic()), (900 * SECOND, before));
+        assert!(clock.is_future(1_000 * SECOND) && !clock.is_future(900 * SECOND));
+        assert_eq!(
+            (clock.past(1_000 * SECOND), clock.past(800 * SECOND)),
+            (900 * SECOND, 800 * SECOND)
+        );
+        assert_eq!(clock.packet(901 * SECOND), ClockChange::Forward);
+        assert_eq!(clock.monotonic(), before + SECOND);
     }
 
     /// A burst is taken at once only where packet for packet would have done the same.
@@ -198,8 +200,8 @@ mod tests {
         let mut taken = 0;
         for seed in 0..2_000 {
             let mut random = fastrand::Rng::with_seed(seed);
-            let start = [0, S, 1_000 * S, LATEST - S, LATEST][random.usize(..5)];
-            let spread = [S / 4, S, 3 * S][random.usize(..3)];
+            let start = [0, SECOND, 1_000 * SECOND, LATEST - SECOND, LATEST][random.usize(..5)];
+            let spread = [SECOND / 4, SECOND, 3 * SECOND][random.usize(..3)];
             let mut clock = started(start);
             let mut at = || start.saturating_add(random.i64(-spread..spread));
             let packets = [(); 8].map(|()| Feature { at_ns: at(), ..Feature::default() });
@@ -221,12 +223,12 @@ mod tests {
 
     #[test]
     fn steps_back_that_add_up_end_all_flows() {
-        let mut clock = started(100_000 * S);
-        assert!(clock.set_back(80_000 * S));
-        assert!(clock.set_back(60_000 * S));
-        assert!(!clock.set_back(50_000 * S));
-        clock.restart(50_000 * S);
-        assert!(clock.set_back(40_000 * S));
+        let mut clock = started(100_000 * SECOND);
+        assert!(clock.set_back(80_000 * SECOND));
+        assert!(clock.set_back(60_000 * SECOND));
+        assert!(!clock.set_back(50_000 * SECOND));
+        clock.restart(50_000 * SECOND);
+        assert!(clock.set_back(40_000 * SECOND));
     }
 
     #[test]

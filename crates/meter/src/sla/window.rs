@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+pub(super) use sonde_results::units::SECOND;
 
 /// Over which time an objective is judged. Windows follow each other without a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -96,8 +97,6 @@ fn first_day(year: i64, month: i64) -> i64 {
     era * ERA_DAYS + day - DAYS_TO_1970
 }
 
-/// A second, ns.
-pub(super) const SECOND: i64 = 1_000_000_000;
 /// A day, ns.
 pub(super) const DAY: i64 = 86_400 * SECOND;
 /// Days of 400 years.

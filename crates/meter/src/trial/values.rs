@@ -3,9 +3,7 @@
 use sonde_results::Trial;
 use sonde_results::bench::{Finding, Quantity};
 use sonde_results::hist::{BEYOND, Hist, supports};
-
-/// A second, ns.
-pub(super) const SECOND: i64 = 1_000_000_000;
+pub(super) use sonde_results::units::SECOND;
 
 /// A time to be discarded, kept within a trial. Where it would leave nothing, the first half goes,
 /// as 60 of the 120 s of RFC 2544, section 26.2.

@@ -7,13 +7,13 @@ use sonde_meter::stamp::{
 };
 use sonde_meter::{Instrument, Transmit};
 use sonde_results::Interval;
+pub use sonde_results::units::SECOND;
 use sonde_wire::build::{finish_udp, udp_header_sum};
 use sonde_wire::stamp::ReflectorPacket;
 use sonde_wire::{ErrorEstimate, Stamp, StampSource, Time, parse_udp};
 
 pub const US: i64 = 1_000;
 pub const MS: i64 = 1_000_000;
-pub const SECOND: i64 = 1_000_000_000;
 
 /// 2026-11-21, TAI.
 pub const START: i64 = 1_795_262_437 * SECOND;

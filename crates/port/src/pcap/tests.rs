@@ -1,5 +1,7 @@
 //! Files made here, replayed, and read back.
 
+use sonde_wire::SECOND;
+
 use super::*;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -43,14 +45,12 @@ fn replay(file: &[u8]) -> (PcapPort, Temporary) {
     (PcapPort::open(&input.0, None, 37).unwrap(), input)
 }
 
-const S: i64 = 1_000_000_000;
-
 #[test]
 fn all_packets_come_in_bursts_with_their_time() {
     let frames: Vec<[u8; 60]> = (0..150u8).map(|i| [i; 60]).collect();
-    let packets: Vec<_> = (0..).zip(&frames).map(|(i, p)| (S + i * 10, &p[..])).collect();
+    let packets: Vec<_> = (0..).zip(&frames).map(|(i, p)| (SECOND + i * 10, &p[..])).collect();
     let (mut port, _file) = replay(&capture(LINKTYPE_ETHERNET, &packets));
-    assert_eq!(port.now().as_nanos(), 38 * S, "the first packet's time, in TAI");
+    assert_eq!(port.now().as_nanos(), 38 * SECOND, "the first packet's time, in TAI");
     let (mut got, mut bursts) = (Vec::new(), 0);
     while !port.finished() {
         let mut burst = port.rx().unwrap();
@@ -58,10 +58,10 @@ fn all_packets_come_in_bursts_with_their_time() {
         for i in 0..burst.len() {
             let (frame, stamp) = burst.frame(i);
             assert_eq!(stamp.source, StampSource::File);
-            got.push((stamp.at.as_nanos() - 37 * S, frame.to_vec()));
+            got.push((stamp.at.as_nanos() - 37 * SECOND, frame.to_vec()));
         }
         bursts += 1;
-        assert_eq!(port.now().as_nanos() - 37 * S, got.last().unwrap().0);
+        assert_eq!(port.now().as_nanos() - 37 * SECOND, got.last().unwrap().0);
     }
     let sent: Vec<_> = packets.iter().map(|p| (p.0, p.1.to_vec())).collect();
     assert_eq!((got, bursts, port.stats().rx_frames), (sent, 3, 150));
@@ -72,7 +72,7 @@ fn all_packets_come_in_bursts_with_their_time() {
 fn what_is_sent_is_written_with_nanoseconds() {
     let input = Temporary::new(&capture(
         LINKTYPE_ETHERNET,
-        &[(S + 1, b"a request"), (S + 2, b"not for us"), (S + 3, b"another one")],
+        &[(SECOND + 1, b"a request"), (SECOND + 2, b"not for us"), (SECOND + 3, b"another one")],
     ));
     let output = Temporary::new(b"old content");
     let mut port = PcapPort::open(&input.0, Some(&output.0), 37).unwrap();
@@ -85,9 +85,9 @@ fn what_is_sent_is_written_with_nanoseconds() {
     burst.commit(3, 7);
     port.flush().unwrap();
     let wanted = [
-        (S + 1, b"A request".to_vec()),
-        (S + 3, b"another one".to_vec()),
-        (S + 3, b"own".to_vec()),
+        (SECOND + 1, b"A request".to_vec()),
+        (SECOND + 3, b"another one".to_vec()),
+        (SECOND + 3, b"own".to_vec()),
     ];
     // The port is still open: nothing waits in it.
     assert_eq!(output.read(), wanted);
@@ -97,7 +97,7 @@ fn what_is_sent_is_written_with_nanoseconds() {
 
 #[test]
 fn without_output_what_is_sent_is_counted() {
-    let (mut port, _file) = replay(&capture(LINKTYPE_ETHERNET, &[(S, b"x")]));
+    let (mut port, _file) = replay(&capture(LINKTYPE_ETHERNET, &[(SECOND, b"x")]));
     port.rx().unwrap().set_verdict(0, Verdict::Transmit { cookie: 0 });
     assert!(port.rx().unwrap().is_empty(), "the next call acts on the verdict");
     let mut burst = port.tx();
@@ -113,7 +113,7 @@ fn without_output_what_is_sent_is_counted() {
 #[test]
 fn other_link_types_get_an_ethernet_header_or_are_counted() {
     let first = |link_type, data: &[u8]| {
-        let (mut port, _file) = replay(&capture(link_type, &[(S, data)]));
+        let (mut port, _file) = replay(&capture(link_type, &[(SECOND, data)]));
         let mut burst = port.rx().unwrap();
         let frame = (!burst.is_empty()).then(|| burst.frame(0).0.to_vec());
         (frame, port.stats().rx_invalid)
@@ -145,7 +145,7 @@ fn large_packets_end_a_burst_early_and_none_is_lost() {
 
 #[test]
 fn a_file_cut_short_is_reported_after_its_packets() {
-    let mut file = capture(LINKTYPE_ETHERNET, &[(S, b"one"), (S, b"two")]);
+    let mut file = capture(LINKTYPE_ETHERNET, &[(SECOND, b"one"), (SECOND, b"two")]);
     file.pop();
     let (mut port, _file) = replay(&file);
     assert_eq!(port.rx().unwrap().len(), 1);
@@ -157,10 +157,11 @@ fn a_file_cut_short_is_reported_after_its_packets() {
 
 #[test]
 fn time_does_not_step_back_with_the_packets() {
-    let (mut port, _file) = replay(&capture(LINKTYPE_ETHERNET, &[(5 * S, b"b"), (4 * S, b"a")]));
+    let (mut port, _file) =
+        replay(&capture(LINKTYPE_ETHERNET, &[(5 * SECOND, b"b"), (4 * SECOND, b"a")]));
     let mut burst = port.rx().unwrap();
-    assert_eq!(burst.frame(1).1.at.as_nanos(), 41 * S, "stamps are the file's");
-    assert_eq!(port.now().as_nanos(), 42 * S);
+    assert_eq!(burst.frame(1).1.at.as_nanos(), 41 * SECOND, "stamps are the file's");
+    assert_eq!(port.now().as_nanos(), 42 * SECOND);
 }
 
 #[test]
@@ -174,7 +175,7 @@ fn what_cannot_be_opened_is_named() {
         let file = Temporary::new(garbage);
         assert!(error(&file.0, None).contains("neither a pcap nor a pcapng"));
     }
-    let good = Temporary::new(&capture(LINKTYPE_ETHERNET, &[(S, b"x")]));
+    let good = Temporary::new(&capture(LINKTYPE_ETHERNET, &[(SECOND, b"x")]));
     assert!(error(&good.0, Some(&good.0)).contains("would be overwritten"));
     assert_eq!(good.read().len(), 1, "and was not");
     assert!(error(&good.0, Some(Path::new("/nonexistent/x"))).contains("creating /nonexistent/x"));
@@ -183,7 +184,7 @@ fn what_cannot_be_opened_is_named() {
 #[test]
 fn a_full_disk_is_an_error_with_advice() {
     // A device on which every write fails for want of space.
-    let input = Temporary::new(&capture(LINKTYPE_ETHERNET, &[(S, b"x")]));
+    let input = Temporary::new(&capture(LINKTYPE_ETHERNET, &[(SECOND, b"x")]));
     let error = PcapPort::open(&input.0, Some(Path::new("/dev/full")), 0).err().unwrap();
     assert!(error.to_string().contains("free some space"), "{error}");
 }

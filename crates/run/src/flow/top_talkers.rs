@@ -80,9 +80,8 @@ const SHORTEST_NS: i64 = 100_000_000;
 mod tests {
     use super::*;
     use sonde_meter::flow::{Config, features};
+    use sonde_results::units::SECOND;
     use sonde_wire::feature::Feature;
-
-    const SECOND: i64 = 1_000_000_000;
 
     fn packet(flow: u32, length: u32, at_ns: i64) -> Feature {
         let mut packet = Feature { protocol: 17, ip_len: length, at_ns, ..Feature::default() };

@@ -10,6 +10,7 @@ use sonde_bpf::reflect::{KernelReflector, KernelReflectorConfig, SharedSessions}
 use sonde_bpf::{AttachMode, BpfError};
 use sonde_meter::stamp::ReplyCounter;
 use sonde_port::XdpMode;
+use sonde_results::units::SECOND;
 use sonde_sys::SysError;
 use sonde_sys::clock::{self, ClockState};
 use sonde_sys::driver_stats::DriverStats;
@@ -148,7 +149,7 @@ impl Kernel {
             rate_limit: limit(settings.rate_limit),
             total_limit: limit(settings.total_rate_limit),
             max_sessions: settings.max_sessions,
-            session_timeout_s: u32::try_from(settings.session_timeout / NANOS).unwrap_or(u32::MAX),
+            session_timeout_s: u32::try_from(settings.session_timeout / SECOND).unwrap_or(u32::MAX),
             ..KernelReflectorConfig::new(port, &local)
         };
         let mut first_error = None;
@@ -389,5 +390,3 @@ fn modes(mode: XdpMode) -> &'static [AttachMode] {
         XdpMode::Copy | XdpMode::ZeroCopy => &[AttachMode::Native],
     }
 }
-
-const NANOS: i64 = 1_000_000_000;

@@ -4,14 +4,13 @@ use std::time::Duration;
 
 use anyhow::bail;
 use rtrb::Producer;
+use sonde_results::units::SECOND;
 use sonde_wire::prefix::Prefix;
 
 use super::worker::tests::scripted;
 use super::*;
 use crate::running::{Next, RecordReceiver};
 use crate::virtual_time::VirtualClock;
-
-const SECOND: i64 = 1_000_000_000;
 
 /// A clock in which the worker says after each wait that it answers 1,000 requests a second. The
 /// end is asked for at a time.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use sonde_meter::explain::{CauseKind, ExplainGrade};
 use sonde_results::sla::LossDirection;
+use sonde_results::units::SECOND;
 use sonde_results::{Caveat, Hist, Interval};
 use sonde_store::series::{MODULE_FLOW, MODULE_RTT, MODULE_STAMP};
 use sonde_store::{
@@ -22,7 +23,6 @@ use crate::plan::UnitId;
 
 /// 2026-11-26 00:00 UTC, ns since 1970.
 const BASE: i64 = 1_795_651_200 * SECOND;
-const SECOND: i64 = 1_000_000_000;
 /// The fault begins here, and lasts to the end.
 const FAULT: i64 = BASE + 600 * SECOND;
 const END: i64 = FAULT + 30 * SECOND;

@@ -6,7 +6,7 @@ use sonde_store::{EventId, SeriesId, StoredEvent};
 use sonde_sys::clock::ClockState;
 use sonde_wire::time::Time;
 
-const OFFSET: i64 = 37 * SECOND_NS;
+const OFFSET: i64 = 37 * SECOND;
 const UNIT: &str = "probe.core";
 
 fn info(target: &str) -> StreamInfo {
@@ -17,7 +17,7 @@ fn info(target: &str) -> StreamInfo {
         dscp: 0,
         ssid: 1,
         ip_length: 64,
-        period_ns: SECOND_NS,
+        period_ns: SECOND,
     }
 }
 
@@ -51,8 +51,8 @@ fn begun() -> LiveState {
 /// An interval of a second that begins at `second` UTC.
 fn interval(stream: u32, second: i64, sent: u64, lost: u64) -> Interval {
     let mut interval = Interval::empty(stream);
-    interval.start_ns = second * SECOND_NS + OFFSET;
-    interval.end_ns = interval.start_ns + SECOND_NS;
+    interval.start_ns = second * SECOND + OFFSET;
+    interval.end_ns = interval.start_ns + SECOND;
     (interval.counters.sent, interval.counters.lost) = (sent, lost);
     interval.counters.received = sent - lost;
     (interval.counters.lost_unknown, interval.counters.lost_forward) = (lost, None);
@@ -62,7 +62,7 @@ fn interval(stream: u32, second: i64, sent: u64, lost: u64) -> Interval {
 
 fn take(live: &mut LiveState, interval: Interval, at_second: i64) {
     let said = Said::ProbeEvent(Event::Record(Box::new(interval)));
-    live.take(&report(said), (OFFSET, at_second * SECOND_NS));
+    live.take(&report(said), (OFFSET, at_second * SECOND));
 }
 
 fn states(live: &LiveState, second: i64) -> Vec<(u32, ReadingState)> {

@@ -9,6 +9,7 @@ use sonde_api::instant::UtcInstant;
 use sonde_api::live::{LiveData, LiveTopic};
 use sonde_api::readings::StateCounts;
 use sonde_api::ring::LiveRing;
+use sonde_results::units::SECOND;
 use sonde_run::error::RunError;
 use sonde_run::running::{Latest, Next, RecordReceiver, Stop};
 use sonde_run::thread;
@@ -16,7 +17,7 @@ use sonde_store::query::{EventList, EventRow, TimeRange};
 use sonde_store::{Answer, EventFilter, Limit, Query, Reader};
 use sonde_sys::clock::{steady_now, steady_scale, unix_now_ns};
 
-use super::{LiveState, SECOND_NS, count_states};
+use super::{LiveState, count_states};
 use crate::backend::deadline::Deadlines;
 use crate::hub::Report;
 use crate::plan::UnitId;
@@ -140,4 +141,4 @@ const TAKEN: usize = 1_000;
 /// For a report, before it is looked whether something is due.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// Between two looks at states and readings, ns.
-const EVERY_NS: i64 = SECOND_NS;
+const EVERY_NS: i64 = SECOND;

@@ -2,6 +2,7 @@
 //! SQL can ask, answers that are cut.
 
 use serde_json::json;
+use sonde_results::units::SECOND;
 use sonde_store::query::{EventList, TimeRange};
 use sonde_store::{
     Answer, ClickHouseOptions, ClickHouseReader, ClickHouseStore, EventId, EventSeverity, Limit,
@@ -10,8 +11,6 @@ use sonde_store::{
 
 use crate::clickhouse_server::Server;
 use crate::support::script::BASE_NS;
-
-const SECOND: i64 = 1_000_000_000;
 
 fn open(server: &Server, name: &str) -> ClickHouseStore {
     let database = server.database("events");

@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use sonde_results::units::SECOND;
 use sonde_store::query::{Overview, TimeRange, Top};
 use sonde_store::{
     Answer, Batch, EmbeddedReader, FlowRow, IntervalRow, Limit, Query, Reader, Rows, SeriesId,
@@ -17,7 +18,6 @@ use crate::support::{Folder, options};
 
 /// Rows of a batch.
 pub const ROWS: u64 = 40;
-const SECOND: i64 = 1_000_000_000;
 
 /// The part of this binary that writes, in a process of its own.
 fn child(part: &str, folder: &Path) -> Command {

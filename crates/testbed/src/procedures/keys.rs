@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use sonde_meter::trial::{RateSearchConfig, Sla};
+pub(super) use sonde_results::units::SECOND;
 
 use crate::plan_values::{FrameSizes, IntendedLoad, Ns, Rate};
 
@@ -156,5 +157,3 @@ pub(super) fn latency_label(load: &IntendedLoad) -> String {
         other => other.to_string().replace(' ', ""),
     }
 }
-
-pub(super) const SECOND: i64 = 1_000_000_000;

@@ -8,11 +8,10 @@ use std::path::Path;
 use std::process::Command;
 
 use sonde_results::caveat::Caveat;
+use sonde_results::units::SECOND;
 
 use super::net::{Net, SONDE, intervals, read_run};
 use crate::process::Process;
-
-const SECOND: i64 = 1_000_000_000;
 
 /// What the library adds to UTC and to TAI, ns, which it looks up at every reading.
 struct Clock(File);

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use sonde_results::flow::FlowRecord;
+use sonde_results::units::SECOND;
 use sonde_wire::ipfix::{Message, OPTIONS_TEMPLATE_SET, TEMPLATE_SET};
 
 use super::sample::{NOW, Random, export, read};
@@ -12,8 +13,6 @@ use crate::export::{
     Exporter, Profile, SelectorAlgorithm,
 };
 use crate::flow::sampling::HashFunction;
-
-const SECOND: i64 = 1_000_000_000;
 
 fn records(seed: u64, count: usize) -> Vec<FlowRecord> {
     println!("seed {seed}");

@@ -4,6 +4,7 @@
 //! algorithm, ITU-T I.371). An entry whose instant has passed says no more than no
 //! entry at all, which makes it free to be taken.
 
+use sonde_results::units::SECOND;
 use sonde_wire::Time;
 
 use crate::keyed_hash::KeyedHash;
@@ -89,7 +90,7 @@ impl Total {
 
 impl Gauge {
     fn of(limit: RateLimit) -> Self {
-        let cost = NANOS_PER_SECOND / i64::from(limit.per_second.max(1));
+        let cost = SECOND / i64::from(limit.per_second.max(1));
         Gauge { cost, slack: cost * i64::from(limit.burst.max(1) - 1) }
     }
 
@@ -103,7 +104,6 @@ impl Gauge {
     }
 }
 
-const NANOS_PER_SECOND: i64 = 1_000_000_000;
 /// 32,768 buckets of 32 bytes: 1 MiB, however many sources.
 const WAYS: usize = 8;
 const SETS: usize = 4096;

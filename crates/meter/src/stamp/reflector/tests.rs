@@ -6,11 +6,11 @@ mod shared;
 mod tlvs;
 
 use super::*;
+use sonde_results::units::SECOND;
 use sonde_wire::ethernet::{Tag, Tags};
 use sonde_wire::stamp::ReflectorRepr;
 use sonde_wire::{StampSource, ipv4};
 
-const SECOND: i64 = 1_000_000_000;
 /// 2026-01-01T00:00:00 UTC on the TAI scale.
 const NOW: i64 = (1_767_225_600 + 37) * SECOND;
 /// The same in NTP seconds.

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::mpsc::{Sender, sync_channel};
 
 use sonde_results::flow::{FlowKey, FlowSide};
+use sonde_results::units::SECOND;
 
 use super::*;
 use crate::flow::input::tests::{datagram, meter};
@@ -316,4 +317,3 @@ fn reports_of_the_threads_add_up_and_a_later_one_replaces_the_one_before() {
 }
 
 const MS: i64 = 1_000_000;
-const SECOND: i64 = 1_000_000_000;

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicI64;
 use anyhow::anyhow;
 use sonde_port::Port;
 use sonde_results::flow::FlowEnd;
+use sonde_results::units::SECOND;
 
 use super::*;
 use crate::flow::exporting::tests::{Call, Calls, Scripted};
@@ -12,7 +13,6 @@ use crate::flow::input::tests::{Wire, datagram, meter, single, wire};
 use crate::virtual_time::VirtualClock;
 
 const MS: i64 = 1_000_000;
-const SECOND: i64 = 1_000_000_000;
 /// The idle time-out that nobody has set otherwise.
 const IDLE: i64 = 30 * SECOND;
 

@@ -6,6 +6,7 @@ use sonde_meter::export::{
 };
 use sonde_meter::traffic::{Config, FlowGenerator, FlowSideTruth, FlowTruth};
 use sonde_results::flow::{FlowEnd, FlowKey, FlowRecord, FlowSide};
+use sonde_results::units::SECOND;
 
 use super::examples::Kind;
 use super::messages::{Exporters, MessageCounters};
@@ -14,7 +15,6 @@ use super::table::{CompareOptions, ComparisonTable, Findings};
 use super::{Report, Settings};
 
 const SEED: u64 = 20_261_123;
-const SECOND: i64 = 1_000_000_000;
 
 /// Flows that last for seconds.
 fn truth() -> Vec<FlowTruth> {

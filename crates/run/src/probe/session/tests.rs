@@ -6,6 +6,7 @@ use sonde_port::mem::PathModel;
 use sonde_port::{Filter, Port};
 use sonde_results::Interval;
 use sonde_results::run::Health;
+use sonde_results::units::SECOND;
 use sonde_sys::netlink::NextHops;
 
 use super::*;
@@ -15,7 +16,6 @@ use crate::running::{RecordReceiver, records};
 use crate::virtual_time::ReflectedPort;
 
 const MS: i64 = 1_000_000;
-const SECOND: i64 = 1_000_000_000;
 const BEGIN: Time = Time::ZERO;
 
 /// Targets with a probe each 20 ms.

@@ -3,12 +3,12 @@ use std::sync::atomic::AtomicU32;
 use anyhow::anyhow;
 use sonde_meter::stamp::{LinkHeader, ReflectorKind, Schedule, SenderConfig};
 use sonde_port::mem::PathModel;
+use sonde_results::units::SECOND;
 
 use super::*;
 use crate::virtual_time::ReflectedPort;
 
 const MS: i64 = 1_000_000;
-const SECOND: i64 = 1_000_000_000;
 const BEGIN: Time = Time::ZERO;
 
 /// Stream `i`: a probe each 20 ms, without end.

@@ -5,13 +5,13 @@ use sonde_meter::stamp::{
 };
 use sonde_port::mem::PathModel;
 use sonde_results::Interval;
+use sonde_results::units::SECOND;
 use sonde_wire::Time;
 
 use super::*;
 use crate::virtual_time::{ModelledPort, ProbedPort, Seen};
 
 const MS: i64 = 1_000_000;
-const SECOND: i64 = 1_000_000_000;
 const BEGIN: Time = Time::ZERO;
 
 /// A worker without a thread; what it says about itself is put into the queue by a test.

@@ -4,6 +4,7 @@ use anyhow::bail;
 use sonde_results::Caveat;
 use sonde_results::rtt::{RttFlow, RttGroup};
 use sonde_results::testing::rtt as results;
+use sonde_results::units::SECOND;
 
 use super::*;
 use crate::rtt::event::{Event, RttInterval};
@@ -69,8 +70,6 @@ impl InterfaceWatcher for Scripted {
         each(RttFlow { reason: EndReason::Open, ..flow });
     }
 }
-
-const SECOND: i64 = 1_000_000_000;
 
 /// A run of 10.5 s with intervals of 3 s, from time 0 on; what its reader gets.
 fn run(at: Option<(i64, What)>) -> (Ended, Vec<Event>) {
