@@ -11,8 +11,6 @@ mod live;
 mod ring;
 mod run;
 
-use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher, Hasher};
 use std::mem::MaybeUninit;
 use std::ops::AddAssign;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
@@ -20,6 +18,7 @@ use std::sync::OnceLock;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use sonde_sys::random::secret;
 
 pub use live::LiveFrames;
 pub use ring::{FlowRing, RECORD_LEN, RingRecord};
@@ -27,6 +26,7 @@ pub use ring::{FlowRing, RECORD_LEN, RingRecord};
 use crate::BpfError;
 use crate::load::{self, AttachMode, XdpLink};
 use crate::skel::flow::FlowSkelBuilder;
+use crate::xsk::MAX_QUEUES;
 
 /// What the program hands up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -270,8 +270,7 @@ impl FlowProgram {
                 // Secret, or packets could be made up that all meet at one worker.
                 // The same for an interface that has returned and gets a program of its own.
                 static SEED: OnceLock<[u64; 4]> = OnceLock::new();
-                let random = || [(); 4].map(|()| RandomState::new().build_hasher().finish());
-                fixed.seed = *SEED.get_or_init(random);
+                fixed.seed = *SEED.get_or_init(secret);
                 fixed.seed[2] |= 1;
                 fixed.seed[3] |= 1;
             }
@@ -347,5 +346,3 @@ const MIN_RING: u32 = 64;
 const MAX_RING: u32 = 1 << 20;
 /// Ethernet, two tags, IPv6, TCP: less cannot be metered.
 pub const MIN_TRIM: u32 = 14 + 8 + 40 + 20;
-/// Entries of the socket map: more queues than any card has today.
-const MAX_QUEUES: u32 = 1024;

@@ -22,13 +22,13 @@ mod sequence;
 
 pub use sequence::SharedSessions;
 
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::mem::MaybeUninit;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 
 use libbpf_rs::MapHandle;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use sonde_sys::random::secret;
 
 use crate::BpfError;
 use crate::load::{self, AttachMode, TestRun, XdpLink};
@@ -294,7 +294,7 @@ impl KernelReflector {
         // In units of about a second (`USED_SHIFT` in `c/sessions.h`).
         let timeout = (u64::from(config.session_timeout_s) * 1_000_000_000) >> 30;
         fixed.session_timeout = timeout.clamp(1, i32::MAX as u64) as u32;
-        fixed.session_seed = [(); 2].map(|()| RandomState::new().build_hasher().finish());
+        fixed.session_seed = secret();
         let sources = if config.rate_limit.is_some() { RATE_SOURCES } else { RATE_WAYS };
         fixed.bucket_mask = sources - 1;
         load::loading("size the reflector's tables", || {

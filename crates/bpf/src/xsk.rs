@@ -219,6 +219,6 @@ pub const META_LEN: usize = 24;
 /// `META_MAGIC` in `c/meta.h`; another layout gets another value.
 const META_MAGIC: u32 = 0x534f_4e45;
 /// Entries of the socket map: more queues than any card has today.
-const MAX_QUEUES: u32 = 1024;
+pub(crate) const MAX_QUEUES: u32 = 1024;
 /// The program is bound to one device (for its metadata functions), not offloaded to it.
 const BPF_F_XDP_DEV_BOUND_ONLY: u32 = 1 << 6;

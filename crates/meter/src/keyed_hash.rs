@@ -42,7 +42,7 @@ pub(crate) fn split_mix(x: u64) -> u64 {
 
 /// Both halves of the product: every bit of the input reaches every bit of the output.
 #[inline]
-fn fold(a: u64, b: u64) -> u64 {
+pub fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     product as u64 ^ (product >> 64) as u64
 }

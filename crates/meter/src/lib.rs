@@ -9,7 +9,7 @@ mod counters;
 pub mod explain;
 pub mod export;
 pub mod flow;
-mod keyed_hash;
+pub mod keyed_hash;
 pub mod load;
 pub mod rtt;
 mod sequence;

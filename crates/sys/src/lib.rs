@@ -17,6 +17,7 @@ pub mod packet_socket;
 pub mod privilege;
 pub mod process;
 pub mod promiscuous;
+pub mod random;
 pub mod schedule;
 pub mod stream;
 pub mod syscall;

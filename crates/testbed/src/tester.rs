@@ -14,7 +14,6 @@ mod series;
 mod test_load;
 mod xdp;
 
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::AtomicBool;
 use std::thread::available_parallelism;
 use std::time::Duration;
@@ -22,9 +21,11 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use sonde_meter::load::{HeaderTemplate, LoadError, LoadSchedule, Traffic, fill_streams, headers};
 use sonde_results::trial::{Direction, LedgerEntry, Offer, Pattern};
+use sonde_results::units::SECOND;
 use sonde_run::error::RunError;
 use sonde_sys::clock::tai_now;
 use sonde_sys::netns;
+use sonde_sys::random::secret;
 use sonde_sys::schedule::Precedence;
 use sonde_sys::schedule::pin_to_cpu;
 use sonde_wire::ethernet::Mac;
@@ -411,14 +412,7 @@ pub(crate) fn precedence(senders: usize, counts_after: Duration) -> Option<Prece
     if room { Precedence::of_this_thread(counts_after).ok() } else { None }
 }
 
-/// Drawn anew for every tester, so that frames of another one are distinguished.
-fn secret() -> [u64; 2] {
-    // The standard library seeds these from the system's source of randomness.
-    [(); 2].map(|()| RandomState::new().build_hasher().finish())
-}
-
 /// Octets of an IP packet, at most: for loads whose port is not known here.
 pub const MTU_MAX: u32 = 1 << 16;
-const SECOND: i64 = 1_000_000_000;
 /// Before an error is one.
 const TRIES: u32 = 10;

@@ -4,19 +4,18 @@
 //! some. So a fragmented datagram goes to another socket than the rest of its flow. So the choice
 //! is made by a program that looks at the two addresses alone.
 
-use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
 
+use sonde_sys::random::secret;
 use sonde_sys::syscall::{self, op};
 
 /// Makes the sockets, which are bound to the same interface, a group.
 pub(super) fn join<'a>(sockets: impl Iterator<Item = &'a OwnedFd>) -> io::Result<()> {
     // One for all interfaces: a question by one and its answer by another come to one worker.
-    static SECRET: OnceLock<u64> = OnceLock::new();
-    let secret = *SECRET.get_or_init(|| RandomState::new().build_hasher().finish());
+    static SECRET: OnceLock<[u64; 1]> = OnceLock::new();
+    let [secret] = *SECRET.get_or_init(secret);
     let program = program([(secret >> 32) as u32, secret as u32 | 1]);
     let mut group = None;
     for socket in sockets {

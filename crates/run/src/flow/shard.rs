@@ -1,6 +1,7 @@
 //! Which of several threads meters a packet of a capture. All of them read the whole file,
 //! and each meters its shard, by a hash of the two addresses that both directions have.
 
+use sonde_meter::keyed_hash::fold;
 use sonde_wire::feature::{Feature, Keys};
 use sonde_wire::flow::LinkType;
 
@@ -117,13 +118,6 @@ impl Shard {
     fn part(&self, hash: u64) -> u32 {
         (((hash >> 32) * u64::from(self.of)) >> 32) as u32
     }
-}
-
-/// Both halves of the product: every bit of the input reaches every bit of the output.
-#[inline]
-fn fold(a: u64, b: u64) -> u64 {
-    let product = u128::from(a) * u128::from(b);
-    product as u64 ^ (product >> 64) as u64
 }
 
 /// Before an IPv4 address in an IPv6 one (RFC 4291, section 2.5.5.2).
