@@ -35,7 +35,7 @@ pub(crate) enum Access {
 impl Mapping {
     /// `len` octets of the map from `offset`, a multiple of the page size.
     pub(crate) fn new(
-        map: &MapHandle,
+        map: &impl AsFd,
         offset: usize,
         len: usize,
         access: Access,

@@ -3,16 +3,15 @@
 //! A map update would copy the bytes with no promise about order. The program must never see half
 //! of a time offset, so each field is stored in one piece.
 
-use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
-use std::ptr::NonNull;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicI64, AtomicU16, AtomicU32, Ordering};
 
 use crate::BpfError;
+use crate::mapping::{Access, Mapping};
 
 /// `struct settings` in `c/reflect.bpf.c`, mapped.
 #[derive(Debug)]
-pub(crate) struct Settings(NonNull<Layout>);
+pub(crate) struct Settings(Mapping);
 
 #[repr(C)]
 #[derive(Debug)]
@@ -23,29 +22,10 @@ struct Layout {
     redirect_to: AtomicU32,
 }
 
-// SAFETY: the page stays mapped as long as the value lives, and holds atomics only.
-unsafe impl Send for Settings {}
-// SAFETY: as above.
-unsafe impl Sync for Settings {}
-
 impl Settings {
     /// Maps the page of a global-data map whose only variable is the settings.
     pub(crate) fn map(map: BorrowedFd<'_>) -> Result<Settings, BpfError> {
-        // SAFETY: a new mapping at an address of the kernel's choice; the result is checked.
-        let page = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                size_of::<Layout>(),
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                map.as_raw_fd(),
-                0,
-            )
-        };
-        if page == libc::MAP_FAILED {
-            return Err(BpfError::io("map the reflector's settings", io::Error::last_os_error()));
-        }
-        Ok(Settings(NonNull::new(page.cast()).expect("the kernel maps nothing at 0")))
+        Mapping::new(&map, 0, size_of::<Layout>(), Access::Write).map(Settings)
     }
 
     pub(crate) fn set_utc_behind_ns(&self, ns: i64) {
@@ -67,14 +47,7 @@ impl Settings {
     }
 
     fn layout(&self) -> &Layout {
-        // SAFETY: mapped until drop, page-aligned, and at least a page long.
-        unsafe { self.0.as_ref() }
-    }
-}
-
-impl Drop for Settings {
-    fn drop(&mut self) {
-        // SAFETY: this mapping was made in `map` and nobody can use it any more.
-        unsafe { libc::munmap(self.0.as_ptr().cast(), size_of::<Layout>()) };
+        // SAFETY: mapped until drop, page-aligned, of this length, and atomics only.
+        unsafe { &*self.0.bytes().cast() }
     }
 }

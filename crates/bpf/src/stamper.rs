@@ -8,15 +8,16 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use libbpf_rs::libbpf_sys as sys;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle};
+use sonde_sys::syscall;
 
 use crate::BpfError;
 use crate::load;
+use crate::mapping::{Access, Mapping};
 use crate::skel::stamper::StamperSkelBuilder;
 
 /// Where a packet was stamped. No single point sees the packets of every engine.
@@ -136,48 +137,23 @@ impl Stamper {
 /// The array `events` of `c/stamper.bpf.c`, mapped for reading.
 #[derive(Debug)]
 struct Log {
-    first: NonNull<Entry>,
+    mapping: Mapping,
     capacity: u32,
 }
 
 /// `struct event` in `c/stamper.bpf.c`, by 64-bit words: the programs write while we read.
 type Entry = [AtomicU64; 4];
 
-// SAFETY: the mapping lives as long as the value, belongs to the process and not to a
-// thread, and holds atomics only.
-unsafe impl Send for Log {}
-
 impl Log {
     fn map(map: &MapHandle, capacity: u32) -> Result<Log, BpfError> {
-        // SAFETY: a new mapping at an address of the kernel's choice; the result is checked.
-        let at = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                capacity as usize * size_of::<Entry>(),
-                libc::PROT_READ,
-                libc::MAP_SHARED,
-                map.as_fd().as_raw_fd(),
-                0,
-            )
-        };
-        if at == libc::MAP_FAILED {
-            return Err(BpfError::io("map the stamper's log", io::Error::last_os_error()));
-        }
-        let first = NonNull::new(at.cast()).expect("the kernel maps nothing at 0");
-        Ok(Log { first, capacity })
+        let length = capacity as usize * size_of::<Entry>();
+        let mapping = Mapping::new(map, 0, length, Access::Read)?;
+        Ok(Log { mapping, capacity })
     }
 
     fn entries(&self) -> &[Entry] {
         // SAFETY: mapped until drop, page-aligned, of this length, and atomics only.
-        unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.capacity as usize) }
-    }
-}
-
-impl Drop for Log {
-    fn drop(&mut self) {
-        let length = self.capacity as usize * size_of::<Entry>();
-        // SAFETY: this mapping was made in `map` and nobody can use it any more.
-        unsafe { libc::munmap(self.first.as_ptr().cast(), length) };
+        unsafe { std::slice::from_raw_parts(self.mapping.bytes().cast(), self.capacity as usize) }
     }
 }
 
@@ -221,22 +197,8 @@ fn attach_tcx(program: &OwnedFd, ifindex: u32, attach_type: u32) -> Result<Owned
 fn netns_cookie() -> Result<u64, BpfError> {
     let socket = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))
         .map_err(|e| BpfError::io("open a socket to learn the network namespace", e))?;
-    let mut cookie = 0u64;
-    let mut length = size_of_val(&cookie) as libc::socklen_t;
-    // SAFETY: both pointers are valid, and `length` is the first one's size.
-    let rc = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_NETNS_COOKIE,
-            (&raw mut cookie).cast(),
-            &mut length,
-        )
-    };
-    if rc != 0 {
-        return Err(BpfError::io("learn the network namespace", io::Error::last_os_error()));
-    }
-    Ok(cookie)
+    syscall::get(&socket, libc::SOL_SOCKET, libc::SO_NETNS_COOKIE, 0)
+        .map_err(|e| BpfError::io("learn the network namespace", e))
 }
 
 /// Hits of a tracepoint that came while the program was running on that processor.

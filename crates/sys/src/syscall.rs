@@ -102,6 +102,8 @@ plain!(
     libc::sockaddr_in,
     libc::sockaddr_in6,
     libc::timespec,
+    libc::xdp_mmap_offsets,
+    libc::xdp_statistics,
 );
 // SAFETY: as each of its elements.
 unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}

@@ -2,11 +2,12 @@
 //! (Linux `Documentation/networking/af_xdp.rst`).
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
 
 use libc::{c_int, c_void, sockaddr_xdp, xdp_desc};
+use sonde_sys::syscall;
 
 use super::ring::{Consumer, Producer, RingMemory};
 
@@ -81,7 +82,7 @@ impl Xsk {
             flags: if config.tx_metadata > 0 { libc::XDP_UMEM_TX_METADATA_LEN } else { 0 },
             tx_metadata_len: config.tx_metadata,
         };
-        set(raw, libc::SOL_XDP, libc::XDP_UMEM_REG, &umem)
+        syscall::set(&raw, libc::SOL_XDP, libc::XDP_UMEM_REG, umem)
             .map_err(|e| XskError::new("register the packet memory", e))?;
         for (option, entries) in [
             (libc::XDP_RX_RING, config.rx),
@@ -99,7 +100,7 @@ impl Xsk {
                 (libc::SO_BUSY_POLL, BUSY_POLL_US),
                 (libc::SO_BUSY_POLL_BUDGET, budget),
             ] {
-                set(raw, libc::SOL_SOCKET, option, &value)
+                syscall::set(&raw, libc::SOL_SOCKET, option, value)
                     .map_err(|e| XskError::new("switch busy polling on", e))?;
             }
         }
@@ -199,10 +200,9 @@ impl Xsk {
     /// The socket's pending error, if any: the kernel leaves ENETDOWN there when the
     /// interface is removed.
     pub fn error(&self) -> Option<io::Error> {
-        let mut code: c_int = 0;
-        match get(self.fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_ERROR, &mut code) {
-            Ok(()) if code == 0 => None,
-            Ok(()) => Some(io::Error::from_raw_os_error(code)),
+        match syscall::get(&self.fd, libc::SOL_SOCKET, libc::SO_ERROR, 0 as c_int) {
+            Ok(0) => None,
+            Ok(code) => Some(io::Error::from_raw_os_error(code)),
             Err(error) => Some(error),
         }
     }
@@ -210,9 +210,8 @@ impl Xsk {
     /// The kernel's counters; zeros when it gives none.
     pub fn statistics(&self) -> libc::xdp_statistics {
         // SAFETY: plain data, for which all zeros is a valid value.
-        let mut statistics: libc::xdp_statistics = unsafe { std::mem::zeroed() };
-        let _ = get(self.fd.as_raw_fd(), libc::SOL_XDP, libc::XDP_STATISTICS, &mut statistics);
-        statistics
+        let none: libc::xdp_statistics = unsafe { std::mem::zeroed() };
+        syscall::get(&self.fd, libc::SOL_XDP, libc::XDP_STATISTICS, none).unwrap_or(none)
     }
 
     /// The queue that it is for.
@@ -279,36 +278,31 @@ impl Drop for Mapping {
 }
 
 fn open() -> Result<OwnedFd, XskError> {
-    // SAFETY: a system call without pointers.
-    let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
-    if fd < 0 {
-        return Err(XskError::new("open an AF_XDP socket", io::Error::last_os_error()));
-    }
-    // SAFETY: the kernel has just given us this descriptor.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    syscall::socket(libc::AF_XDP, libc::SOCK_RAW, 0)
+        .map_err(|e| XskError::new("open an AF_XDP socket", e))
 }
 
 fn size(fd: RawFd, option: c_int, entries: u32) -> Result<(), XskError> {
     if entries == 0 {
         return Ok(());
     }
-    set(fd, libc::SOL_XDP, option, &entries).map_err(|e| XskError::new("size the rings", e))
+    syscall::set(&fd, libc::SOL_XDP, option, entries)
+        .map_err(|e| XskError::new("size the rings", e))
 }
 
 /// Copy mode counts packets under way against the send buffer: it must never be what limits us.
 /// Without CAP_NET_ADMIN the default stays, at worst a slower ring.
 fn make_room(fd: RawFd, config: &XskConfig) {
     let room = c_int::try_from(config.tx.saturating_mul(config.frame_size)).unwrap_or(c_int::MAX);
-    let _ = set(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &room);
+    let _ = syscall::set(&fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, room);
 }
 
 /// Where the kernel puts the parts of the rings.
 fn layout(fd: RawFd) -> Result<libc::xdp_mmap_offsets, XskError> {
     // SAFETY: plain data, for which all zeros is a valid value.
-    let mut at: libc::xdp_mmap_offsets = unsafe { std::mem::zeroed() };
-    get(fd, libc::SOL_XDP, libc::XDP_MMAP_OFFSETS, &mut at)
-        .map_err(|e| XskError::new("ask for the layout of the rings", e))?;
-    Ok(at)
+    let none: libc::xdp_mmap_offsets = unsafe { std::mem::zeroed() };
+    syscall::get(&fd, libc::SOL_XDP, libc::XDP_MMAP_OFFSETS, none)
+        .map_err(|e| XskError::new("ask for the layout of the rings", e))
 }
 
 /// # Safety
@@ -346,24 +340,7 @@ fn bind(fd: RawFd, config: &XskConfig, flags: u16, shared: RawFd) -> io::Result<
         let len = size_of::<sockaddr_xdp>() as libc::socklen_t;
         libc::bind(fd, (&raw const address).cast(), len)
     };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
-fn set<T>(fd: RawFd, level: c_int, option: c_int, value: &T) -> io::Result<()> {
-    // SAFETY: `value` is valid for its own size.
-    let result = unsafe {
-        let len = size_of::<T>() as libc::socklen_t;
-        libc::setsockopt(fd, level, option, (&raw const *value).cast(), len)
-    };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
-/// For plain C structures and integers only.
-fn get<T>(fd: RawFd, level: c_int, option: c_int, value: &mut T) -> io::Result<()> {
-    let mut len = size_of::<T>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes, the size of `value`.
-    let result = unsafe { libc::getsockopt(fd, level, option, (&raw mut *value).cast(), &mut len) };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    syscall::check(result).map(drop)
 }
 
 /// Bytes of an entry of the receive and the transmit ring; the others have addresses.
