@@ -310,6 +310,8 @@ const LPM_MAX: usize = 4096;
 
 /// The program may see packets in several buffers.
 pub(crate) const BPF_F_XDP_HAS_FRAGS: u32 = 1 << 5;
+/// The frames of a test run are sent and redirected as real ones.
+pub(crate) const BPF_F_TEST_XDP_LIVE_FRAMES: u32 = 1 << 1;
 
 thread_local! {
     static LOG: RefCell<String> = const { RefCell::new(String::new()) };

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use sonde_wire::capture::{
     CaptureError, LINKTYPE_ETHERNET, LINKTYPE_LINUX_SLL, LINKTYPE_RAW, Reader, Record,
 };
+use sonde_wire::ethernet::HEADER_LEN as ETHERNET;
 use sonde_wire::pcap::{MAX_CAPTURED_LEN, file_header, record_header};
 use sonde_wire::{Stamp, StampSource, Time, Verdict};
 
@@ -307,4 +308,3 @@ const BURST: usize = 64;
 /// For one burst; more than any frame is long.
 const RX_MEMORY: usize = 1 << 20;
 const MAX_FRAME: usize = 9216;
-const ETHERNET: usize = 14;

@@ -23,18 +23,15 @@ pub use file::{Page, RenderError, ReportFormat, render};
 pub use sheet::{Cell, Sheet, sheets};
 
 use sonde_results::bench::BenchRun;
+use sonde_results::units::WIRE_OCTETS;
 
 /// The device's name in cases that were measured with the tester's ports joined directly.
 pub const LOOP: &str = "loop";
-
-/// Octets that each frame takes on the medium beside its own: preamble and start delimiter,
-/// and the least gap (IEEE 802.3).
-pub const FRAME_OVERHEAD: f64 = 20.0;
 
 /// The theoretical rate of frames of `bytes` octets (with FCS), frames/s: that of the slowest
 /// of the tester's ports. `None`: a port has no nominal speed.
 pub fn line_rate_fps(run: &BenchRun, bytes: f64) -> Option<f64> {
     let speeds: Option<Vec<u64>> = run.bed.ports.iter().map(|p| p.speed_bps).collect();
     let slowest = speeds?.into_iter().min().filter(|s| *s > 0)?;
-    (bytes > 0.0).then(|| slowest as f64 / ((bytes + FRAME_OVERHEAD) * 8.0))
+    (bytes > 0.0).then(|| slowest as f64 / ((bytes + WIRE_OCTETS as f64) * 8.0))
 }

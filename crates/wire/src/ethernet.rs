@@ -207,6 +207,9 @@ pub const fn is_tpid(ethertype: u16) -> bool {
 
 /// Header length without tags.
 pub const HEADER_LEN: usize = 14;
+/// Octets of the frame check sequence, which belong to a frame's size (RFC 2544, section 9) and which
+/// engines neither see nor send.
+pub const FCS_LEN: usize = 4;
 /// Most tags that are read or written.
 pub const MAX_TAGS: usize = 2;
 /// Least value that is an EtherType; below it is a length (IEEE 802.3, 3.2.6).

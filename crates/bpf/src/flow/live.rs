@@ -8,7 +8,7 @@ use libbpf_rs::libbpf_sys as sys;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 
 use crate::BpfError;
-use crate::load;
+use crate::load::{self, BPF_F_TEST_XDP_LIVE_FRAMES};
 use crate::skel::flow_live::FlowLiveSkelBuilder;
 
 /// Sends frames out by an interface from within the kernel, without socket buffers. On
@@ -67,6 +67,5 @@ impl LiveFrames {
     }
 }
 
-const BPF_F_TEST_XDP_LIVE_FRAMES: u32 = 1 << 1;
 /// As the kernel does by itself, and a driver in one NAPI poll.
 const BATCH: u32 = 64;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use sonde_results::trial::{Direction, SeriesPoint, StreamCount, WorstFrame};
+use sonde_wire::ethernet::FCS_LEN;
 
 use super::hist::SharedHist;
 use crate::BpfError;
@@ -394,4 +395,4 @@ const STREAMS: usize = 65_536;
 const RECENT: usize = 256;
 /// Of no frame: tags have 8 bits.
 const NO_TAG: u64 = 256;
-const FCS: u64 = 4;
+const FCS: u64 = FCS_LEN as u64;

@@ -9,10 +9,12 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use libbpf_rs::libbpf_sys as sys;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use sonde_results::trial::Direction;
+use sonde_wire::ethernet::FCS_LEN;
+use sonde_wire::signature;
 
 use super::hist::SharedHist;
 use crate::BpfError;
-use crate::load;
+use crate::load::{self, BPF_F_TEST_XDP_LIVE_FRAMES};
 use crate::mapping::{Plain, Shared};
 use crate::skel::load_tx::LoadTxSkelBuilder;
 
@@ -266,13 +268,13 @@ impl XdpGeneratorConfig {
         let wrong = |what: String| Err(BpfError::Config(what));
         let longest = self.sizes.iter().copied().max().unwrap_or(0) as usize;
         // The header is copied in words of eight octets, the signature after it.
-        let least = self.header_len.next_multiple_of(8).max(self.header_len + SIGNATURE_LEN);
+        let least = self.header_len.next_multiple_of(8).max(self.header_len + signature::LEN);
         if longest > XdpGenerator::FRAME_MAX {
             return wrong(format!(
                 "frames of {} octets are longer than live frames carry ({} with the FCS); choose \
                  engine af_packet or af_xdp",
-                longest + FCS as usize,
-                XdpGenerator::FRAME_MAX + FCS as usize,
+                longest + FCS_LEN,
+                XdpGenerator::FRAME_MAX + FCS_LEN,
             ));
         }
         if self.header_len > HEADER_MAX || (self.shortest() as usize) < least {
@@ -427,11 +429,9 @@ fn handle_kicks() {
 
 /// Ignored unless somebody handles it, so that a late one does no harm.
 const KICK: libc::c_int = libc::SIGURG;
-const BPF_F_TEST_XDP_LIVE_FRAMES: u32 = 1 << 1;
 /// The kernel takes at most 256 (TEST_XDP_MAX_BATCH).
 const BATCH_MAX: u32 = 256;
-const SIGNATURE_LEN: usize = 18;
-const FCS: u64 = 4;
+const FCS: u64 = FCS_LEN as u64;
 /// An hour between bursts, and more than anybody waits.
 const STEP_MAX: f64 = 3.6e12;
 

@@ -32,9 +32,6 @@ pub use losses::LossLog;
 pub use neighbours::NeighbourAnswers;
 pub use questions::{answered, question};
 pub use schedule::{LoadSchedule, PutOff, catch_up_ns};
+pub use sonde_wire::ethernet::FCS_LEN;
 pub use streams::{STREAMS_KEPT, fill_streams};
 pub use traffic::{AddressRule, LoadError, MacRule, PortRule, Traffic, ValueOrder};
-
-/// Octets of the frame check sequence, which belong to a frame's size (RFC 2544, section 9)
-/// and which engines neither see nor send.
-pub const FCS_LEN: usize = 4;

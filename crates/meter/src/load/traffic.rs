@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use sonde_wire::ethernet::{Mac, Tag};
+use sonde_wire::ethernet::{HEADER_LEN as ETHERNET_LEN, Mac, Tag};
 use sonde_wire::signature;
 
 use super::{FCS_LEN, HEADER_MAX};
@@ -302,5 +302,3 @@ fn low_48(bits: u64) -> Mac {
     let [_, _, mac @ ..] = bits.to_be_bytes();
     mac
 }
-
-const ETHERNET_LEN: usize = 14;

@@ -1,6 +1,7 @@
 //! Writes frames: link layer, encapsulation, IP, transport, payload.
 
 use sonde_wire::checksum;
+use sonde_wire::ethernet::{FCS_LEN, HEADER_LEN as ETHERNET};
 use sonde_wire::tcp::SYN;
 
 use super::address::{v4, v6};
@@ -60,7 +61,7 @@ pub(super) fn payload_of(flow: &Flow, size: u16) -> usize {
         _ => 8,
     };
     let headers = ETHERNET + around(flow.encapsulation) + ip_header(flow) + transport;
-    usize::from(size).saturating_sub(headers + FCS).max(DATA_MIN)
+    usize::from(size).saturating_sub(headers + FCS_LEN).max(DATA_MIN)
 }
 
 /// Writes the frame of `plan` to the start of `buffer`, which is long enough.
@@ -388,11 +389,8 @@ const SYN_OPTIONS: [u8; 12] = [2, 4, 0x05, 0xB4, 4, 2, 3, 3, 7, 1, 1, 0];
 pub(super) const IPV4: u16 = 0x0800;
 pub(super) const IPV6: u16 = 0x86DD;
 pub(super) const OUTER_TTL: u8 = 255;
-const ETHERNET: usize = 14;
 /// Bytes of payload of a packet with data, at least: without any, TCP's sequence numbers would stand
 /// still and datagrams over IPv6 would be alike.
 const DATA_MIN: usize = 4;
-/// Frame check sequence: on the wire, not in files.
-const FCS: usize = 4;
 /// Shortest Ethernet frame without it; shorter ones are padded.
 const SHORTEST: usize = 60;

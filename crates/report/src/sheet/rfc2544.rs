@@ -1,12 +1,13 @@
 //! The reporting formats of RFC 2544, section 26, and a table for each other procedure.
 
 use sonde_results::bench::BenchRun;
+use sonde_results::units::WIRE_OCTETS;
 
 use super::{CASE_COLUMNS, Cell, Sheet, SheetColumn, case_cells};
 use crate::group::{CaseGroup, groups, is_rate};
+use crate::line_rate_fps;
 use crate::quantity::{procedure_title, quantity_title, sort_distributions};
 use crate::trials::loss_curve;
-use crate::{FRAME_OVERHEAD, line_rate_fps};
 
 /// One for each procedure of the run.
 pub fn sheets(run: &BenchRun) -> Vec<Sheet> {
@@ -92,7 +93,7 @@ fn throughput(run: &BenchRun, procedure: &str, groups: &[&CaseGroup<'_>]) -> She
                 Cell::maybe(line),
                 Cell::maybe(line.map(|l| s.median / l)),
                 Cell::Number(bits(0.0)),
-                Cell::Number(bits(FRAME_OVERHEAD)),
+                Cell::Number(bits(WIRE_OCTETS as f64)),
                 if s.tester_limited { "tester" } else { "" }.into(),
             ]);
             sheet.rows.push(row);

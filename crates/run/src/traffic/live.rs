@@ -12,6 +12,7 @@ use sonde_port::{Engine, OpenSpec, Port, RxBurst};
 use sonde_sys::clock::clock_state;
 use sonde_sys::link_settings::mtu;
 use sonde_sys::netlink::{Link, Links};
+use sonde_wire::ethernet::{FCS_LEN, HEADER_LEN as ETHERNET};
 use sonde_wire::{NotSent, Time};
 
 use super::truth::TruthFile;
@@ -38,7 +39,7 @@ pub(super) fn open(iface: &str, engine: Engine, config: &Config) -> Result<Outle
         );
         return Err(SettingsError::of("sizes", why).into());
     }
-    let longest = config.sizes.longest() - FCS;
+    let longest = config.sizes.longest() - FCS_LEN;
     let mtu = mtu(iface).with_context(|| format!("cannot ask for the MTU of {iface}"))?;
     if longest > mtu + HEADERS {
         return Err(RunError::Host(anyhow!(
@@ -239,9 +240,6 @@ const RECENT: usize = 1 << 14;
 const CARRIER: Duration = Duration::from_millis(10);
 /// How long an interface that is down is given to vanish.
 const DELETING: Duration = Duration::from_millis(300);
-/// Octets of a frame check sequence, which sizes count and frames do not have.
-const FCS: usize = 4;
-const ETHERNET: usize = 14;
 /// Before the IP packet: Ethernet, with a tag that the kernel does not count.
 const HEADERS: usize = ETHERNET + 4;
 const LAST: &str = "cannot send the last frames; is the interface still up ('ip link')?";
