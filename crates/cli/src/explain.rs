@@ -4,7 +4,7 @@ use anyhow::anyhow;
 use clap::Args;
 use serde_json::Value;
 use sonde_results::civil_time;
-use sonde_results::units::{SECOND, format_count, format_elapsed, format_ns};
+use sonde_results::units::{SECOND, format_count, format_elapsed, format_ns, format_percent};
 use sonde_station::client::{ClientError, StationClient};
 
 use crate::exit::{Exit, Failure};
@@ -129,13 +129,7 @@ fn count(value: &Value) -> String {
 }
 
 fn share(value: &Value) -> String {
-    let Some(share) = value.as_f64() else { return "-".into() };
-    let percent = share * 100.0;
-    if percent >= 10.0 || percent == 0.0 {
-        format!("{percent:.0}%")
-    } else {
-        format!("{percent:.2}%")
-    }
+    value.as_f64().map_or_else(|| "-".into(), format_percent)
 }
 
 /// Names of one set that a table shows.

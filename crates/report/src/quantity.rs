@@ -1,7 +1,7 @@
 //! Quantities as people read them, and which way is better.
 
 use sonde_results::procedure::procedure_info;
-use sonde_results::units::{format_ns, format_number};
+use sonde_results::units::{format_ns, format_number, format_percent};
 
 /// Which way a quantity is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -32,13 +32,13 @@ pub fn sense(name: &str, unit: &str) -> Option<Sense> {
 }
 
 /// `value` of `unit` with a fitting prefix: 1234567 frames/s are "1.235 M", 1234 ns "1.23 us", a
-/// ratio of 0.01 "1 %". The unit itself is left to the heading, except where it is a time or a
+/// ratio of 0.01 "1%". The unit itself is left to the heading, except where it is a time or a
 /// ratio.
 pub fn show(value: f64, unit: &str) -> String {
     match unit {
         _ if !value.is_finite() => "-".into(),
         "ns" => format_ns(value),
-        "ratio" => format!("{} %", format_number(value * 100.0)),
+        "ratio" => format_percent(value),
         "frames/s" | "bit/s" => {
             let (divisor, prefix) = prefix(value.abs());
             let gap = if prefix.is_empty() { "" } else { " " };
@@ -211,10 +211,10 @@ mod tests {
             (1_234.0, "ns", "1.23 us"),
             (-20.0, "ns", "-20 ns"),
             (2.5e9, "ns", "2.50 s"),
-            (0.01, "ratio", "1 %"),
-            (0.000_001_5, "ratio", "0.00015 %"),
-            (1e-9, "ratio", "1e-7 %"),
-            (0.0, "ratio", "0 %"),
+            (0.01, "ratio", "1%"),
+            (0.000_001_5, "ratio", "0.00015%"),
+            (1e-9, "ratio", "1e-7%"),
+            (0.0, "ratio", "0%"),
             (12_345.678, "frames", "12346"),
             (f64::NAN, "ns", "-"),
         ] {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::hist::Hist;
 use crate::procedure::PROCEDURES;
-use crate::units::format_ns;
+use crate::units::{format_ns, format_percent};
 
 /// What a trial is to offer, in each direction alike.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -530,7 +530,7 @@ pub enum Invalid {
 impl Invalid {
     /// What happened and what to do, in one line.
     pub fn text(&self) -> String {
-        let percent = |r: &f64| format!("{:.2} %", r * 100.0);
+        let percent = |r: &f64| format_percent(*r);
         let span = |ns: &i64| format_ns(*ns as f64);
         match self {
             Invalid::NotSent { direction, ratio } => {
@@ -572,7 +572,7 @@ mod tests {
             ),
             (
                 Invalid::Disturbed { ns: 90_000_000, share: 0.09 },
-                "the device's processor was taken from it for 90.0 ms, 9.00 % of the time",
+                "the device's processor was taken from it for 90.0 ms, 9% of the time",
             ),
         ] {
             assert_eq!(reason.text(), text);

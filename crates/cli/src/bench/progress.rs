@@ -6,7 +6,7 @@ use std::io::{IsTerminal as _, Write as _, stderr};
 use anyhow::Result;
 use sonde_results::bench::{Finding, Measurement, Quantity};
 use sonde_results::trial::Trial;
-use sonde_results::units::{format_count, format_elapsed, format_ns, format_share};
+use sonde_results::units::{format_count, format_elapsed, format_ns, format_percent, format_share};
 use sonde_testbed::execution::{Event, Under};
 
 use crate::console;
@@ -264,7 +264,7 @@ fn in_unit(q: &Quantity) -> String {
         "s" => format_ns(q.value * 1e9),
         "frames/s" => format!("{} frames/s", format_count(q.value.round() as u64)),
         "frames" => format!("{} frames", format_count(q.value.round() as u64)),
-        "ratio" => format!("{:.4} %", q.value * 100.0),
+        "ratio" => format_percent(q.value),
         unit => format!("{} {unit}", q.value),
     }
 }
@@ -321,7 +321,7 @@ mod tests {
         );
         for part in [
             "throughput \u{2265} 1,000,000 frames/s",
-            "loss 1.5000 %, p50 1.0",
+            "loss 1.5%, p50 1.0",
             "p99 2.0",
             "\n    Direction a>b: of 9 frames 3 corrupted.",
             "\n    fails: Direction b>a: nothing.",
@@ -346,9 +346,7 @@ mod tests {
             &[],
         );
         assert!(text.contains("throughput 500,000 frames/s"), "{text}");
-        assert!(
-            text.contains("at 0 %: loss 0.0000 %, p50 1.0") && text.contains("at 100 %: p50 3.0")
-        );
+        assert!(text.contains("at 0 %: loss 0%, p50 1.0") && text.contains("at 100 %: p50 3.0"));
         assert!(!text.contains("7.0"), "{text}");
     }
 

@@ -2,7 +2,7 @@
 
 use sonde_results::bench::{BenchRun, Case};
 use sonde_results::stats::{self, ConfidenceInterval, ShapleyValue};
-use sonde_results::units::format_number;
+use sonde_results::units::format_percent;
 
 use super::id;
 use crate::chart::{Axis, AxisScale, Bar, Chart, Series, Shape};
@@ -160,11 +160,11 @@ fn waterfall(a: &Ablation, title: &str) -> Chart {
             label: match a.baseline {
                 0.0 => format!("{}{}", sign(mean), show(mean.abs(), unit)),
                 whole => format!(
-                    "{}{}\n({}{} %)",
+                    "{}{}\n({}{})",
                     sign(mean),
                     show(mean.abs(), unit),
                     sign(mean),
-                    format_number((mean / whole * 1e3).round().abs() / 10.0)
+                    format_percent((mean / whole * 1e3).round().abs() / 1e3)
                 ),
             },
         };

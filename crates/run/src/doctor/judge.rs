@@ -1,7 +1,7 @@
 //! From what was found to a verdict and one line of advice. Pure functions.
 
 use sonde_port::{Engine, PortError};
-use sonde_results::units::{format_count, format_ns, format_ns_or_dash};
+use sonde_results::units::{format_count, format_ns, format_ns_or_dash, format_percent};
 use sonde_results::{Caveat, Hist};
 use sonde_sys::clock::{ClockResolution, ClockState, PauseReport};
 use sonde_sys::host::{HugePages, InterfaceFacts};
@@ -73,11 +73,11 @@ pub fn pauses(report: &PauseReport) -> DoctorFinding {
         "pauses",
         report.stats.max_ns <= LONG_PAUSE && lost <= 0.01,
         format!(
-            "{} over 10 us in {}, longest {}, {:.2}% of the time",
+            "{} over 10 us in {}, longest {}, {} of the time",
             format_count(report.stats.count),
             format_ns(watched),
             format_ns(report.stats.max_ns as f64),
-            lost * 100.0
+            format_percent(lost)
         ),
         "maxima will show them; use an idle host or isolated cores (isolcpus, `engine.cpu`)",
     )
@@ -104,9 +104,9 @@ pub fn ceiling(engine: Engine, measured: Result<Ceiling, String>) -> DoctorFindi
             check,
             c.per_second >= LEAST_CEILING,
             format!(
-                "{} packets/s sent and received on one core over loopback, {:.2}% lost at that",
+                "{} packets/s sent and received on one core over loopback, {} lost at that",
                 format_count(c.per_second as u64),
-                c.lost * 100.0
+                format_percent(c.lost)
             ),
             "plan for half of it at most; a busy host or a slow one sets this",
         ),
@@ -328,7 +328,7 @@ mod tests {
         assert!(warns(&pauses(&report(1_000, 20_000_000, 20_000))));
         assert_eq!(
             pauses(&report(1, 761_000, 761_000)).found,
-            "1 over 10 us in 1.00 s, longest 761 us, 0.08% of the time"
+            "1 over 10 us in 1.00 s, longest 761 us, 0.0761% of the time"
         );
         assert!(warns(&stolen(Duration::from_millis(10))) && !warns(&stolen(Duration::ZERO)));
     }

@@ -6,6 +6,7 @@ use sonde_meter::sla::{MaintenanceTime, Usual};
 use sonde_results::caveat::CaveatSet;
 use sonde_results::run::Health;
 use sonde_results::sla::ExclusionKind;
+use sonde_results::units::SECOND;
 use sonde_results::{Caveat, Counters};
 use sonde_run::probe::Settings;
 use sonde_sys::clock::ClockState;
@@ -17,7 +18,6 @@ use crate::alert::route::LabelPatterns;
 use crate::alert::silence::MuteKind;
 use crate::supervise::Gap;
 
-const SECOND: i64 = 1_000_000_000;
 /// 2026-11-29 00:00:00 UTC.
 const BEGIN: i64 = 1_795_910_400;
 /// What times of records are ahead of UTC.
@@ -204,7 +204,7 @@ fn a_breach_begins_with_its_first_window_and_ends_with_its_last() {
     );
     assert_eq!(
         breach.text,
-        "50 %, wanted at most 10 %; n = 200; from 2026-11-29 00:00:40 UTC for 10s"
+        "50%, wanted at most 10%; n = 200; from 2026-11-29 00:00:40 UTC for 10s"
     );
     let event = breach.to_event();
     assert_eq!((event.end_ns, event.evidence["window"]["samples"].as_u64()), (None, Some(200)));
@@ -480,7 +480,7 @@ fn a_member_that_is_worse_than_its_group_is_named() {
     assert!(located[0].title.ends_with("streams concerned: 1 of 8"), "{}", located[0].title);
     // The group's loss is that of all its packets: 19 of 160.
     let JudgeFinding::Begins(breach) = &sim.found[1] else { panic!("{:?}", sim.found[1]) };
-    assert!(breach.text.starts_with("11.875 %, wanted at most 10 %; n = 1,600"), "{}", breach.text);
+    assert!(breach.text.starts_with("11.88%, wanted at most 10%; n = 1,600"), "{}", breach.text);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sonde_results::civil_time;
 use sonde_results::sla::{BoundSense, Evidence, ObjectiveUnit, UndecidedReason};
-use sonde_results::units::{format_count, format_duration, format_ns};
+use sonde_results::units::{format_count, format_duration, format_ns, format_percent};
 use sonde_store::{EventSeverity, StoredEvent};
 
 use crate::alert::model::{Alert, AlertSeverity, LabelSet, severity_of};
@@ -167,7 +167,7 @@ pub(super) fn event(
 pub(super) fn evidence_text(evidence: &Evidence) -> String {
     let value = |v: f64| match evidence.unit {
         ObjectiveUnit::Nanoseconds => format_ns(v),
-        ObjectiveUnit::Ratio => percent(v),
+        ObjectiveUnit::Ratio => format_percent(v),
         ObjectiveUnit::Seconds => format!("{v} s"),
     };
     let measured = match (evidence.low, evidence.high) {
@@ -215,14 +215,5 @@ pub(super) fn evidence_text(evidence: &Evidence) -> String {
     match caveats.is_empty() {
         true => text,
         false => format!("{text}; doubts: {}", caveats.join(", ")),
-    }
-}
-
-fn percent(share: f64) -> String {
-    let percent = share * 100.0;
-    match percent {
-        0.0 => "0 %".to_owned(),
-        p if p < 0.1 => format!("{p:.4} %"),
-        p => format!("{} %", (p * 1_000.0).round() / 1_000.0),
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use sonde_results::units::{format_count, format_ns, format_number, format_share};
+use sonde_results::units::{format_count, format_ns, format_percent, format_share};
 
 use super::examples::{Difference, Kind};
 use super::messages::MessageCounters;
@@ -281,7 +281,7 @@ fn table(segments: &[SegmentReport]) -> Vec<String> {
         let verdict = if *passes { "" } else { "DIFFERS" };
         let mut cells = vec![segment.name.clone()];
         cells.extend(sums.into_iter().flatten());
-        cells.extend([format!("{}%", format_number(worst * 100.0)), verdict.to_owned()]);
+        cells.extend([format_percent(worst), verdict.to_owned()]);
         cells
     };
     let mut rows = vec![head.map(str::to_owned).to_vec()];
