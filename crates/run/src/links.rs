@@ -1,6 +1,43 @@
 //! What the kernel says of links, and what a link's frames begin with.
 
-use sonde_sys::netlink::Link;
+use anyhow::{Context as _, Result};
+use sonde_sys::netlink::{Link, Links, NetlinkEvent, NetlinkWatch};
+
+/// The kernel's interfaces, and whether they have changed.
+pub struct LinkFollower {
+    watch: NetlinkWatch,
+    links: Links,
+    /// Something may have changed since the last look.
+    stale: bool,
+}
+
+impl LinkFollower {
+    /// To be opened before the interfaces are used, so that no change is missed.
+    pub fn open() -> Result<LinkFollower> {
+        Ok(LinkFollower {
+            watch: NetlinkWatch::open()
+                .with_context(|| netlink("follow the kernel's interfaces"))?,
+            links: Links::open().with_context(|| netlink("ask the kernel for interfaces"))?,
+            stale: true,
+        })
+    }
+
+    /// All interfaces as they are now. What changed before is no change any more.
+    pub fn all(&mut self) -> Result<Vec<Link>> {
+        self.stale = false;
+        self.links.all().with_context(|| netlink("list the interfaces"))
+    }
+
+    /// The same if something may have changed since it was asked last, or it is asked for the first
+    /// time.
+    pub fn changed(&mut self) -> Result<Option<Vec<Link>>> {
+        let events =
+            self.watch.poll().with_context(|| netlink("follow the kernel's interfaces"))?;
+        self.stale |=
+            events.iter().any(|e| matches!(e, NetlinkEvent::Link { .. } | NetlinkEvent::Overrun));
+        if self.stale { self.all().map(Some) } else { Ok(None) }
+    }
+}
 
 /// Whether packets can pass an interface, as last seen. A monitor waits for one that has vanished,
 /// is down or has lost its carrier: each such gap is said once and counted once.

@@ -3,26 +3,24 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use sonde_meter::export::ExportInterface;
 use sonde_results::FlowRun;
 use sonde_results::caveat::Caveat;
-use sonde_sys::netlink::{Link, Links, NetlinkEvent, NetlinkWatch};
+use sonde_sys::netlink::Link;
 
-use crate::links::{LinkPresence, netlink};
+use crate::links::{LinkFollower, LinkPresence};
 
 /// The index that an interface has now (`ifindex`); 0: there is none of its name.
 pub type SharedIfindex = Arc<AtomicU32>;
 
 /// Follows the kernel's interfaces.
 pub struct Follow {
-    watch: NetlinkWatch,
-    links: Links,
+    links: LinkFollower,
     /// Name and index of each interface, by point.
     list: Vec<(String, SharedIfindex)>,
     /// Likewise, whether packets can pass it.
     presence: Vec<LinkPresence>,
-    stale: bool,
 }
 
 impl Follow {
@@ -30,12 +28,9 @@ impl Follow {
     pub fn open(interfaces: &[Link]) -> Result<Follow> {
         let index = |l: &Link| (l.name.clone(), Arc::new(AtomicU32::new(l.ifindex)));
         Ok(Follow {
-            watch: NetlinkWatch::open()
-                .with_context(|| netlink("follow the kernel's interfaces"))?,
-            links: Links::open().with_context(|| netlink("ask the kernel for interfaces"))?,
+            links: LinkFollower::open()?,
             list: interfaces.iter().map(index).collect(),
             presence: interfaces.iter().map(LinkPresence::begin).collect(),
-            stale: true,
         })
     }
 
@@ -57,14 +52,7 @@ impl Follow {
     /// Notes what has vanished or gone down and what has returned. The interfaces, if one has
     /// returned.
     pub fn look(&mut self, run: &mut FlowRun) -> Result<Option<Vec<ExportInterface>>> {
-        let events =
-            self.watch.poll().with_context(|| netlink("follow the kernel's interfaces"))?;
-        self.stale |=
-            events.iter().any(|e| matches!(e, NetlinkEvent::Link { .. } | NetlinkEvent::Overrun));
-        if !std::mem::take(&mut self.stale) {
-            return Ok(None);
-        }
-        let all = self.links.all().with_context(|| netlink("list the interfaces"))?;
+        let Some(all) = self.links.changed()? else { return Ok(None) };
         let mut returned = false;
         let each = self.list.iter().zip(&mut self.presence);
         for (((name, index), presence), point) in each.zip(&mut run.points) {

@@ -4,24 +4,21 @@
 use anyhow::Context as _;
 use sonde_results::Caveat;
 use sonde_results::rtt_run::RttPoint;
-use sonde_sys::netlink::{Link, Links, NetlinkEvent, NetlinkWatch};
+use sonde_sys::netlink::Link;
 
 use super::out::RttOutput;
 use super::settings::Settings;
 use super::source::InterfaceWatcher;
 use crate::error::SettingsError;
 use crate::joins;
-use crate::links::{LinkPresence, netlink};
+use crate::links::{LinkFollower, LinkPresence};
 
 /// The interfaces, by name: indexes change when one returns.
 pub struct WatchedInterfaces {
-    links: Links,
-    watch: NetlinkWatch,
+    links: LinkFollower,
     list: Vec<Watched>,
     /// By interface: see [`joins::joined_points`].
     joined: Vec<u8>,
-    /// Something may have changed since the last look.
-    stale: bool,
 }
 
 /// Which interfaces are one observation point.
@@ -50,18 +47,15 @@ impl WatchedInterfaces {
         };
         Ok(WatchedInterfaces {
             // Before anything is attached, so that no change is missed.
-            watch: NetlinkWatch::open()
-                .with_context(|| netlink("follow the kernel's interfaces"))?,
-            links: Links::open().with_context(|| netlink("ask the kernel for interfaces"))?,
+            links: LinkFollower::open()?,
             list: links.iter().map(watched).collect(),
             joined,
-            stale: false,
         })
     }
 
     /// Attaches to all; one that cannot be watched at the start is a failure.
     pub fn attach(&mut self, source: &mut impl InterfaceWatcher) -> anyhow::Result<Vec<RttPoint>> {
-        let all = self.links.all().with_context(|| netlink("list the interfaces"))?;
+        let all = self.links.all()?;
         let mut points = Vec::new();
         for (i, watched) in self.list.iter_mut().enumerate() {
             let link = all.iter().find(|l| l.name == watched.name).with_context(|| {
@@ -87,14 +81,7 @@ impl WatchedInterfaces {
         source: &mut impl InterfaceWatcher,
         out: &mut RttOutput,
     ) -> anyhow::Result<()> {
-        let events =
-            self.watch.poll().with_context(|| netlink("follow the kernel's interfaces"))?;
-        self.stale |=
-            events.iter().any(|e| matches!(e, NetlinkEvent::Link { .. } | NetlinkEvent::Overrun));
-        if !std::mem::take(&mut self.stale) {
-            return Ok(());
-        }
-        let all = self.links.all().with_context(|| netlink("list the interfaces"))?;
+        let Some(all) = self.links.changed()? else { return Ok(()) };
         let names = self.names();
         for (i, watched) in self.list.iter_mut().enumerate() {
             let now = all.iter().find(|l| l.name == watched.name);
