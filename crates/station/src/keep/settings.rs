@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use sonde_results::units::{format_duration, parse_duration};
+use sonde_results::units::{format_duration, format_octets, parse_duration, parse_octets};
 use sonde_run::error::{RunError, SettingsError};
 use sonde_run::text;
 use sonde_store::{
@@ -174,23 +174,22 @@ impl FromStr for KeepSize {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        if text == "unlimited" {
-            return Ok(KeepSize(None));
+        match text {
+            "unlimited" => Ok(KeepSize(None)),
+            _ => match parse_octets(text) {
+                Ok(octets) => Ok(KeepSize(Some(octets))),
+                Err(_) => Err(format!("'{text}' is no size; write 500MB, 3GB or unlimited")),
+            },
         }
-        let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-        let unit = SIZES.iter().find(|(name, _)| *name == text[digits.len()..].trim_start());
-        let octets = unit.and_then(|(_, scale)| digits.parse::<u64>().ok()?.checked_mul(*scale));
-        let wrong = || format!("'{text}' is no size; write 500MB, 3GB or unlimited");
-        octets.map(|octets| KeepSize(Some(octets))).ok_or_else(wrong)
     }
 }
 
 impl Display for KeepSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(octets) = self.0 else { return f.write_str("unlimited") };
-        let (name, scale) =
-            SIZES.into_iter().rev().find(|(_, s)| octets % s == 0).unwrap_or(SIZES[0]);
-        write!(f, "{}{name}", octets / scale)
+        match self.0 {
+            None => f.write_str("unlimited"),
+            Some(octets) => f.write_str(&format_octets(octets)),
+        }
     }
 }
 
@@ -302,9 +301,6 @@ impl StoreSettings {
 
 /// The spool's folder in that of the store.
 const SPOOL: &str = "clickhouse";
-/// Names of sizes, and octets.
-const SIZES: [(&str, u64); 5] =
-    [("B", 1), ("kB", 1_000), ("MB", 1_000_000), ("GB", 1_000_000_000), ("TB", 1_000_000_000_000)];
 
 #[cfg(test)]
 mod tests {
@@ -315,12 +311,14 @@ mod tests {
         for text in ["0B", "7B", "64kB", "500MB", "3GB", "2TB", "unlimited"] {
             let written = text.parse::<KeepSize>().unwrap().to_string();
             assert_eq!(written.parse::<KeepSize>(), text.parse());
-            assert_eq!(written, if text == "0B" { "0TB" } else { text });
+            assert_eq!(written, text);
         }
-        for text in ["", "GB", "3", "3 gb", "-1GB", "1.5GB", "99999999999TB", "3GBB"] {
+        for text in ["", "GB", "3 gb", "-1GB", "99999999999TB", "3GBB"] {
             assert!(text.parse::<KeepSize>().unwrap_err().contains("500MB"), "{text}");
         }
         assert_eq!("3 GB".parse(), Ok(KeepSize(Some(3_000_000_000))));
+        assert_eq!("1.5GB".parse(), Ok(KeepSize(Some(1_500_000_000))));
+        assert_eq!("2GiB".parse(), Ok(KeepSize(Some(1 << 31))));
         assert_eq!("2d".parse::<KeepAge>().unwrap().to_string(), "172800s");
         assert_eq!("forever".parse(), Ok(KeepAge(None)));
         assert!("2 fortnights".parse::<KeepAge>().is_err());
