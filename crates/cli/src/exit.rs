@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::anyhow;
-use sonde_run::error::{RunError, one_line};
+use sonde_run::error::RunError;
 use sonde_run::running::Ended;
 
 use crate::options;
@@ -68,7 +68,7 @@ impl Failure {
             Failure::Usage(e)
             | Failure::CannotRun(e)
             | Failure::NotSaved(e)
-            | Failure::Interrupted(e) => one_line(e),
+            | Failure::Interrupted(e) => format!("{e:#}"),
         }
     }
 

@@ -14,28 +14,14 @@ pub enum RunError {
     #[error("{0}")]
     Settings(SettingsError),
     /// This host does not let it: a privilege, an interface, an engine, a file of data.
-    #[error("{}", one_line(.0))]
+    #[error("{0:#}")]
     Host(anyhow::Error),
     /// It ran, but what it was to write could not be written.
     #[error("{0}")]
     Unsaved(UnsavedFile),
     /// The end was asked for while a start waited, before anything was measured.
-    #[error("{}", one_line(.0))]
+    #[error("{0:#}")]
     Interrupted(anyhow::Error),
-}
-
-/// An error and its causes on one line. What the text before says already is not repeated: many
-/// errors say their cause in the midst of their own text, before the next step.
-pub fn one_line(error: &anyhow::Error) -> String {
-    let mut text = String::new();
-    for cause in error.chain().map(ToString::to_string) {
-        if text.is_empty() {
-            text = cause;
-        } else if !text.contains(&cause) {
-            text += &format!(": {cause}");
-        }
-    }
-    text
 }
 
 /// A file that could not be written. The text names it, the cause and the next step.
@@ -46,15 +32,16 @@ pub struct UnsavedFile {
     pub file: PathBuf,
     /// The whole text.
     pub message: String,
-    /// Why. `None`: only the text says it.
-    pub source: Option<io::Error>,
+    /// Why. `None`: only the text says it. No `source`, as in all errors whose text has their
+    /// cause: it would be shown twice.
+    pub cause: Option<io::Error>,
 }
 
 impl UnsavedFile {
     /// With the text `cannot write FILE; ADVICE: CAUSE`.
-    pub fn new(file: &Path, advice: &str, source: io::Error) -> UnsavedFile {
-        let message = format!("cannot write {}; {advice}: {source}", file.display());
-        UnsavedFile { file: file.to_owned(), message, source: Some(source) }
+    pub fn new(file: &Path, advice: &str, cause: io::Error) -> UnsavedFile {
+        let message = format!("cannot write {}; {advice}: {cause}", file.display());
+        UnsavedFile { file: file.to_owned(), message, cause: Some(cause) }
     }
 }
 
@@ -170,7 +157,7 @@ impl From<String> for SettingsError {
 /// With its causes on one line.
 impl From<anyhow::Error> for SettingsError {
     fn from(error: anyhow::Error) -> SettingsError {
-        one_line(&error).into()
+        format!("{error:#}").into()
     }
 }
 
@@ -203,10 +190,14 @@ mod tests {
         };
         let text = "probe: open eth0: Permission denied (os error 13); be root";
         let error = anyhow::Error::from(within).context("probe");
-        assert_eq!(one_line(&error), text);
         assert_eq!(RunError::Host(error).to_string(), text);
         let other = anyhow::Error::from(refused()).context("no x").context("no y");
-        assert_eq!(one_line(&other), "no y: no x: Permission denied (os error 13)");
+        let text = "no y: no x: Permission denied (os error 13)";
+        assert_eq!(RunError::Interrupted(other).to_string(), text);
+        let unsaved =
+            anyhow::Error::from(UnsavedFile::new(Path::new("f"), "free space", refused()));
+        let text = "cannot write f; free space: Permission denied (os error 13)";
+        assert_eq!(format!("{unsaved:#}"), text);
     }
 
     #[test]
@@ -246,7 +237,7 @@ mod tests {
             RunError::Unsaved(unsaved) => {
                 assert_eq!(unsaved.to_string(), "cannot write t.csv; free space: no storage space");
                 assert_eq!(unsaved.file, Path::new("t.csv"));
-                assert_eq!(unsaved.source.unwrap().kind(), io::ErrorKind::StorageFull);
+                assert_eq!(unsaved.cause.unwrap().kind(), io::ErrorKind::StorageFull);
             }
             other => panic!("{other:?}"),
         }

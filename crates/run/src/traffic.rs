@@ -92,7 +92,7 @@ pub fn start(settings: Settings, context: &Context) -> Result<Making, RunError> 
             failure = Some(match failure {
                 None => {
                     let file = unsaved.name.into();
-                    RunError::Unsaved(UnsavedFile { file, message: of_truth, source: None })
+                    RunError::Unsaved(UnsavedFile { file, message: of_truth, cause: None })
                 }
                 Some(RunError::Unsaved(other)) => {
                     let message = format!("{other}. {of_truth}");

@@ -33,12 +33,12 @@ pub struct StationAnswer {
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// Nobody answers.
-    #[error("no station answers on {}: {source}; {}", path.display(), advice(source))]
+    #[error("no station answers on {}: {cause}; {}", path.display(), advice(cause))]
     Away {
         /// The socket.
         path: PathBuf,
         /// What the kernel says.
-        source: io::Error,
+        cause: io::Error,
     },
     /// The station did not carry it out.
     #[error("the station refuses it ({status}): {why}")]
@@ -58,8 +58,8 @@ pub enum ClientError {
     },
 }
 
-fn advice(source: &io::Error) -> &'static str {
-    match source.kind() {
+fn advice(cause: &io::Error) -> &'static str {
+    match cause.kind() {
         io::ErrorKind::PermissionDenied => "be root, or the station's user",
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
             "start one ('sonde run FILE'), or name its socket"
@@ -155,8 +155,8 @@ impl StationClient {
         }
     }
 
-    fn away(&self, source: io::Error) -> ClientError {
-        ClientError::Away { path: self.socket.clone(), source }
+    fn away(&self, cause: io::Error) -> ClientError {
+        ClientError::Away { path: self.socket.clone(), cause }
     }
 
     fn strange(&self, why: &str) -> ClientError {

@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The file system refused something. Nothing that was acknowledged is lost.
-    #[error("cannot {what} {}: {source}; {}", path.display(), advice(source))]
+    #[error("cannot {what} {}: {cause}; {}", path.display(), advice(cause))]
     Io {
         /// The verb: "write".
         what: &'static str,
         /// The file or folder.
         path: PathBuf,
         /// What the system said.
-        source: io::Error,
+        cause: io::Error,
     },
     /// No room even after the oldest data were given up. The batch was not taken: keep it, send it
     /// again.
@@ -50,14 +50,14 @@ pub enum StoreError {
     #[error("this store has its writer already; give batches to that one")]
     WriterTaken,
     /// The catalogue refused something.
-    #[error("cannot {what} in the catalogue {}: {source}; {}", path.display(), sqlite_advice(source))]
+    #[error("cannot {what} in the catalogue {}: {cause}; {}", path.display(), sqlite_advice(cause))]
     Catalogue {
         /// The verb: "read the segments".
         what: &'static str,
         /// The catalogue's file.
         path: PathBuf,
         /// What SQLite said.
-        source: rusqlite::Error,
+        cause: rusqlite::Error,
     },
     /// A file holds what no version up to this one writes.
     #[error(
@@ -86,12 +86,12 @@ pub enum StoreError {
         what: String,
     },
     /// A segment could not be made.
-    #[error("cannot write the segment {}: {source}; report this as a fault of Sonde", path.display())]
+    #[error("cannot write the segment {}: {cause}; report this as a fault of Sonde", path.display())]
     Segment {
         /// The file.
         path: PathBuf,
         /// What the writer of Parquet said.
-        source: parquet::errors::ParquetError,
+        cause: parquet::errors::ParquetError,
     },
     /// Rows or a query name a series that was never registered.
     #[error("series {0} is not registered; register its labels first")]
@@ -192,7 +192,7 @@ impl StoreError {
     /// Of a failed call: `what` was to be done to `path`.
     pub(crate) fn io(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StoreError {
         let path = path.to_owned();
-        move |source| StoreError::Io { what, path, source }
+        move |cause| StoreError::Io { what, path, cause }
     }
 
     /// Of a commit: whether it is certain that nothing was changed.
@@ -201,9 +201,9 @@ impl StoreError {
         self.is_full()
             || matches!(
                 self,
-                StoreError::Catalogue { source, .. }
+                StoreError::Catalogue { cause, .. }
                     if matches!(
-                        source.sqlite_error_code(),
+                        cause.sqlite_error_code(),
                         Some(ConstraintViolation | DatabaseBusy | DatabaseLocked | ReadOnly)
                     )
             )
@@ -213,10 +213,10 @@ impl StoreError {
     pub fn is_full(&self) -> bool {
         match self {
             StoreError::Full { .. } => true,
-            StoreError::Io { source, .. } => is_full(source),
-            StoreError::Catalogue { source, .. } => is_sqlite_full(source),
+            StoreError::Io { cause, .. } => is_full(cause),
+            StoreError::Catalogue { cause, .. } => is_sqlite_full(cause),
             StoreError::Segment {
-                source: parquet::errors::ParquetError::External(inner), ..
+                cause: parquet::errors::ParquetError::External(inner), ..
             } => inner.downcast_ref::<io::Error>().is_some_and(is_full),
             _ => false,
         }
@@ -236,8 +236,8 @@ pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-fn advice(source: &io::Error) -> &'static str {
-    match source.kind() {
+fn advice(cause: &io::Error) -> &'static str {
+    match cause.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             "free space on its disk, or lower the retention"
         }
@@ -248,8 +248,8 @@ fn advice(source: &io::Error) -> &'static str {
     }
 }
 
-fn sqlite_advice(source: &rusqlite::Error) -> &'static str {
-    match source.sqlite_error_code() {
+fn sqlite_advice(cause: &rusqlite::Error) -> &'static str {
+    match cause.sqlite_error_code() {
         Some(rusqlite::ErrorCode::DiskFull) => "free space on its disk, or lower the retention",
         Some(rusqlite::ErrorCode::DatabaseBusy | rusqlite::ErrorCode::DatabaseLocked) => {
             "end what else has it open for writing"

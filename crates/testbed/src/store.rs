@@ -24,18 +24,18 @@ use sonde_run::whole_file;
 #[derive(Debug, thiserror::Error)]
 #[error(
     "cannot write {}; what was measured before is there: free space, or make it writable, and \
-     start the same command again; it goes on from there: {source}",
+     start the same command again; it goes on from there: {cause}",
     file.display()
 )]
 pub struct NotSaved {
     file: PathBuf,
-    source: io::Error,
+    cause: io::Error,
 }
 
 impl From<NotSaved> for RunError {
     fn from(error: NotSaved) -> RunError {
         let message = error.to_string();
-        RunError::Unsaved(UnsavedFile { file: error.file, message, source: Some(error.source) })
+        RunError::Unsaved(UnsavedFile { file: error.file, message, cause: Some(error.cause) })
     }
 }
 
@@ -115,8 +115,8 @@ impl Store {
         whole_file::replace(&file, &head).map_err(|e| self.not_saved(HEAD, e))
     }
 
-    fn not_saved(&self, name: &str, source: io::Error) -> NotSaved {
-        NotSaved { file: self.folder.join(name), source }
+    fn not_saved(&self, name: &str, cause: io::Error) -> NotSaved {
+        NotSaved { file: self.folder.join(name), cause }
     }
 }
 

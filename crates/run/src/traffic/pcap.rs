@@ -118,7 +118,7 @@ impl PcapFile {
             message: format!(
                 "a pcap file has no time {unix_nanos} ns since 1970; set a `duration`: {e}"
             ),
-            source: Some(io::Error::new(io::ErrorKind::InvalidInput, e)),
+            cause: Some(io::Error::new(io::ErrorKind::InvalidInput, e)),
         })?;
         if self.resolution == Resolution::Us {
             let micros = (unix_nanos.rem_euclid(1_000_000_000) / 1_000) as u32;
@@ -146,7 +146,7 @@ impl PcapFile {
                     self.name, self.written.frames
                 );
                 let file = self.name.into();
-                EarlyEnd::Failed(UnsavedFile { file, message, source: Some(error) })
+                EarlyEnd::Failed(UnsavedFile { file, message, cause: Some(error) })
             }
         });
         (self.written, early)

@@ -33,12 +33,12 @@ pub struct ApiToken {
 #[derive(Debug, thiserror::Error)]
 pub enum TokenFileError {
     /// It cannot be read.
-    #[error("{path}: {source}")]
+    #[error("{path}: {cause}")]
     Read {
         /// The file.
         path: String,
         /// What the kernel says.
-        source: std::io::Error,
+        cause: std::io::Error,
     },
     /// Others may read or change it.
     #[error("{path}: {why}; whoever may read or change it decides who is let in: {next}")]
@@ -86,7 +86,7 @@ impl TokenStore {
     /// It cannot be read, others have access to it, a line is wrong.
     pub fn read(path: &Path) -> Result<TokenStore, TokenFileError> {
         let shown = path.display().to_string();
-        let failed = |source| TokenFileError::Read { path: shown.clone(), source };
+        let failed = |cause| TokenFileError::Read { path: shown.clone(), cause };
         let mut file = std::fs::File::open(path).map_err(failed)?;
         // Of what was opened, not of what stands there by now.
         let meta = file.metadata().map_err(failed)?;

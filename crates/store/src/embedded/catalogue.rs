@@ -106,10 +106,10 @@ impl Catalogue {
             connection.busy_timeout(Duration::from_secs(10))?;
             Ok(connection)
         });
-        let connection = opened.map_err(|source| StoreError::Catalogue {
+        let connection = opened.map_err(|cause| StoreError::Catalogue {
             what: "open a connection",
             path: path.to_owned(),
-            source,
+            cause,
         })?;
         Ok(Catalogue { path: path.to_owned(), connection, event_changes: 0 })
     }
@@ -143,7 +143,7 @@ impl Catalogue {
 
     fn failed(&self, what: &'static str) -> impl Fn(rusqlite::Error) -> StoreError + use<> {
         let path = self.path.clone();
-        move |source| StoreError::Catalogue { what, path: path.clone(), source }
+        move |cause| StoreError::Catalogue { what, path: path.clone(), cause }
     }
 
     fn transaction<T>(

@@ -88,7 +88,7 @@ impl Journal {
             // The next frame must not stand after half a frame.
             self.closed = self.file.truncate(self.length).is_err() || self.file.sync().is_err();
             let path = journal_path(&self.folder, self.number);
-            return Err(StoreError::Io { what: "write", path, source: error });
+            return Err(StoreError::Io { what: "write", path, cause: error });
         }
         self.length += frame.len() as u64;
         Ok(())

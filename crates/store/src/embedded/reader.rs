@@ -68,8 +68,8 @@ impl EmbeddedReader {
                 for number in journal_files(journal)? {
                     match read_journal(&journal_path(journal, number)) {
                         Ok(content) => contents.push(content),
-                        Err(StoreError::Io { source, .. })
-                            if source.kind() == io::ErrorKind::NotFound => {}
+                        Err(StoreError::Io { cause, .. })
+                            if cause.kind() == io::ErrorKind::NotFound => {}
                         Err(error) => return Err(error),
                     }
                 }
@@ -157,8 +157,8 @@ impl EmbeddedReader {
                     skip.insert(path);
                 }
                 // Another process compacted it away since the catalogue was read.
-                Err(StoreError::Io { source, .. })
-                    if source.kind() == io::ErrorKind::NotFound && tries < TRIES =>
+                Err(StoreError::Io { cause, .. })
+                    if cause.kind() == io::ErrorKind::NotFound && tries < TRIES =>
                 {
                     tries += 1;
                 }

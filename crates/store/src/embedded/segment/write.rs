@@ -70,14 +70,14 @@ fn write_file<R: StoredRow>(
     table: Table,
     rows: impl IntoIterator<Item = Result<R, StoreError>>,
 ) -> Result<Option<Written>, StoreError> {
-    let failed = |source: ParquetError| match source {
+    let failed = |cause: ParquetError| match cause {
         ParquetError::External(inner) => match inner.downcast::<io::Error>() {
             Ok(error) => StoreError::io("write", path)(*error),
             Err(inner) => {
-                StoreError::Segment { path: path.to_owned(), source: ParquetError::External(inner) }
+                StoreError::Segment { path: path.to_owned(), cause: ParquetError::External(inner) }
             }
         },
-        source => StoreError::Segment { path: path.to_owned(), source },
+        cause => StoreError::Segment { path: path.to_owned(), cause },
     };
     let file = disk.create(path).map_err(StoreError::io("create", path))?;
     let columns = physical::<R>(table);
