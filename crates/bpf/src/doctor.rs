@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use crate::error::BTF;
 use crate::{BpfError, KernelReflector, KernelReflectorConfig, XskProgram};
 
 /// What this kernel offers to our programs.
@@ -30,7 +31,6 @@ pub fn bpf_support() -> BpfSupport {
     }
 }
 
-const BTF: &str = "/sys/kernel/btf/vmlinux";
 const JIT: &str = "/proc/sys/net/core/bpf_jit_enable";
 
 #[cfg(test)]

@@ -175,7 +175,7 @@ const CAP_SYS_ADMIN: u32 = 21;
 /// The first kernel with all that the programs call (`bpf_ktime_get_tai_ns`).
 const OLDEST: (u32, u32) = (6, 1);
 const OSRELEASE: &str = "/proc/sys/kernel/osrelease";
-const BTF: &str = "/sys/kernel/btf/vmlinux";
+pub(crate) const BTF: &str = "/sys/kernel/btf/vmlinux";
 
 #[cfg(test)]
 mod tests {

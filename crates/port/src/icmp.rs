@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
 use sonde_sys::syscall::{self, SockAddr};
+use sonde_wire::ipv4::PROTOCOL_UDP;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IcmpError {
@@ -137,7 +138,7 @@ fn parse_v4(packet: &[u8]) -> Option<IcmpError> {
     let info = u32::from(u16::from_be_bytes(array(icmp, 6)?));
     let kind = IcmpKind::of_v4(*icmp.first()?, *icmp.get(1)?, info);
     let quoted = icmp.get(8..)?;
-    if quoted.first()? >> 4 != 4 || *quoted.get(9)? != UDP {
+    if quoted.first()? >> 4 != 4 || *quoted.get(9)? != PROTOCOL_UDP {
         return None;
     }
     let udp = quoted.get(usize::from(quoted[0] & 15) * 4..)?;
@@ -150,7 +151,7 @@ fn parse_v6(icmp: &[u8], from: IpAddr) -> Option<IcmpError> {
     let info = u32::from_be_bytes(array(icmp, 4)?);
     let kind = IcmpKind::of_v6(*icmp.first()?, *icmp.get(1)?, info);
     let quoted = icmp.get(8..)?;
-    if *quoted.get(6)? != UDP {
+    if *quoted.get(6)? != PROTOCOL_UDP {
         return None;
     }
     let to = Ipv6Addr::from(array::<16>(quoted, 24)?);
@@ -170,7 +171,6 @@ fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..at + N)?.try_into().ok()
 }
 
-const UDP: u8 = 17;
 const DESTINATION_UNREACHABLE: u32 = 3;
 const TIME_EXCEEDED: u32 = 11;
 /// linux/icmp.h: the types of which the bit is set do not come.

@@ -16,6 +16,7 @@ pub mod flow;
 pub mod header;
 pub mod joins;
 mod links;
+pub mod nearest;
 pub mod octets;
 pub mod output_file;
 pub mod pem;

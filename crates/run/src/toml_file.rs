@@ -12,6 +12,7 @@ use toml::de::{DeTable, DeValue};
 
 pub use self::position::TomlStep;
 use crate::error::{FileLine, SettingsError};
+use crate::nearest::distance;
 use crate::text_file;
 
 /// A file's text, for messages that name a line.
@@ -206,22 +207,6 @@ fn instead<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> Stri
     }
 }
 
-/// Insertions, deletions and replacements between two short texts (Levenshtein).
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -313,13 +298,6 @@ mod tests {
         #[test]
         fn no_text_panics(text in "[\\PC\n]{0,80}") {
             let _ = TomlText { file: "f".into(), text }.parse::<Top>();
-        }
-
-        #[test]
-        fn distance_is_a_metric(a in "[a-c]{0,6}", b in "[a-c]{0,6}", c in "[a-c]{0,6}") {
-            prop_assert_eq!(distance(&a, &b), distance(&b, &a));
-            prop_assert_eq!(distance(&a, &b) == 0, a == b);
-            prop_assert!(distance(&a, &c) <= distance(&a, &b) + distance(&b, &c));
         }
     }
 }

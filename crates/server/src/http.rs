@@ -252,7 +252,8 @@ pub(crate) fn names_an_address(host: &str) -> bool {
 }
 
 /// No scripts, nothing from elsewhere, nothing to send anything with.
-const HARMLESS: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox";
+pub(crate) const HARMLESS: &str =
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox";
 /// Octets of a request, at most: a configuration of some ten thousand flows.
 pub const BODY_MAX: usize = 16 << 20;
 /// Octets of a refused request, at most, that are read for the sake of its answer.

@@ -133,5 +133,5 @@ impl PacketSocket {
 
 /// Bytes that may wait in a socket: more than any test has on its way.
 const BUFFER: i32 = 16 << 20;
-/// linux/if_packet.h
-const PACKET_IGNORE_OUTGOING: i32 = 23;
+/// The option of packet sockets not to hear what the host itself sends (linux/if_packet.h).
+pub const PACKET_IGNORE_OUTGOING: i32 = 23;

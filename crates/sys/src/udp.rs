@@ -3,7 +3,7 @@
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::AsRawFd as _;
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use crate::syscall::{get, poll_one, set, set_buffer};
@@ -85,7 +85,7 @@ pub fn receive_buffer(socket: &UdpSocket) -> io::Result<usize> {
 ///
 /// # Errors
 /// Those of the system call.
-pub fn dropped(socket: &UdpSocket) -> io::Result<u32> {
+pub fn dropped(socket: &impl AsRawFd) -> io::Result<u32> {
     // A kernel before 4.12 does not know the option; 0 would be a lie.
     let memory: [u32; MEMINFO_VARS] = get(socket, libc::SOL_SOCKET, SO_MEMINFO, [0; MEMINFO_VARS])?;
     Ok(memory[MEMINFO_DROPS])

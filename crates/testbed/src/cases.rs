@@ -1,6 +1,7 @@
 //! What a plan comes to: its devices, their states, and the measurements to make.
 
 use sonde_lab::device::{BedSpec, DeviceSpec};
+pub use sonde_report::LOOP;
 use sonde_results::bench::Case;
 
 use super::plan::{BenchPlan, DevicePlan, FrameSizes};
@@ -101,8 +102,6 @@ pub fn free_cpus(device: usize) -> impl Iterator<Item = usize> {
     (0..cpus).filter(move |&cpu| cpu != device)
 }
 
-/// The device that is none.
-pub const LOOP: &str = "loop";
 /// The condition of an ablation without any layer.
 pub const BASELINE: &str = "baseline";
 /// Octets of a frame before and after its IP packet: Ethernet header and FCS.

@@ -5,9 +5,9 @@
 //! fails the run.
 
 use sonde_results::bench::{Case, Check as Held, Measurement};
+use sonde_run::nearest::{did_you_mean, nearest};
 
 use super::cases::{LOOP, PlannedCase};
-use super::nearest::{did_you_mean, nearest};
 use super::plan::{CheckPlan, FrameSizes, IntendedLoad, PlanError, Threshold, TomlText};
 use super::procedures::{ProcedurePlan, unit_of};
 

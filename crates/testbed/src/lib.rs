@@ -16,7 +16,6 @@ pub mod forwarder;
 pub mod health;
 mod judge;
 mod layers;
-mod nearest;
 mod networks;
 pub mod otg;
 mod outcome;

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use sonde_results::rtt::{
     EndReason, FlowKey, RttClass, RttFlow, RttFlowSide, RttKind, RttSample, SpinVerdict,
 };
+use sonde_wire::ipv4::{PROTOCOL_TCP, PROTOCOL_UDP};
 
 use super::memory::Plain;
 
@@ -232,9 +233,9 @@ impl RawFlow {
         let client = usize::from(self.flags & CLIENT);
         let (here, there) = (&self.side[client], &self.side[1 - client]);
         // Until its SYN is answered, the client's sequence number stands there.
-        let syn_sent = self.key.protocol == TCP && self.flags & HANDSHAKE == SYN_SENT;
+        let syn_sent = self.key.protocol == PROTOCOL_TCP && self.flags & HANDSHAKE == SYN_SENT;
         // The spin bit's counts stand where TCP has its own; DNS leaves them 0.
-        let quic = self.key.protocol == UDP;
+        let quic = self.key.protocol == PROTOCOL_UDP;
         // Of a QUIC flow these fields hold the spin bit's counts.
         let (responses, residence) = (&self.side[0], &self.side[1]);
         RttFlow {
@@ -280,7 +281,7 @@ impl RawFlow {
 impl RawSide {
     fn record(&self, protocol: u8, reason: EndReason, loss: &RawLossSide) -> RttFlowSide {
         let [[requests, answered], [mut unanswered, waiting], [waiting_long, _], _] =
-            if protocol == TCP { [[0; 2]; 4] } else { self.slots };
+            if protocol == PROTOCOL_TCP { [[0; 2]; 4] } else { self.slots };
         // Nothing will come any more.
         if reason == EndReason::Idle {
             unanswered += waiting + waiting_long;
@@ -370,8 +371,6 @@ const SYN_SENT: u16 = 1 << 1;
 const REASON_SHIFT: u16 = 6;
 const REASON: u16 = 0x01c0;
 const IPV4: u16 = 0x0800;
-const TCP: u8 = 6;
-const UDP: u8 = 17;
 const SPIN_RANDOM: u16 = 0x8000;
 
 /// Entries of a hist, u32 each (`struct hist`).

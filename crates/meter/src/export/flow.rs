@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use sonde_results::flow::{FlowRecord, FlowSide, TunnelKind};
 use sonde_wire::ipfix::element::{self as ie, Element};
 use sonde_wire::ipfix::time;
+use sonde_wire::ipv6::PROTOCOL_ICMPV6;
 
 use super::app;
 use super::fields::Fields;
@@ -61,7 +62,7 @@ impl RecordShape {
     pub fn basic(view: &View) -> Self {
         let key = &view.record.key;
         let ipv6 = key.source.is_ipv6() || key.destination.is_ipv6();
-        let icmp = matches!(key.protocol, ICMP | ICMPV6);
+        let icmp = matches!(key.protocol, ICMP | PROTOCOL_ICMPV6);
         let flags = view.near.tcp_flags | view.far.map_or(0, |far| far.tcp_flags);
         RecordShape(
             (u32::from(ipv6) * Self::IPV6)
@@ -199,7 +200,7 @@ pub(super) fn ports(view: &View) -> [u16; 2] {
         return [key.source_port, key.destination_port];
     }
     match key.protocol {
-        ICMP | ICMPV6 => [0, reply(key.protocol, key.destination_port)],
+        ICMP | PROTOCOL_ICMPV6 => [0, reply(key.protocol, key.destination_port)],
         _ => [key.destination_port, key.source_port],
     }
 }
@@ -210,7 +211,7 @@ fn reply(protocol: u8, type_code: u16) -> u16 {
     match (protocol, type_code >> 8) {
         (ICMP, 8) => 0,
         (ICMP, 13) => 14 << 8,
-        (ICMPV6, 128) => 129 << 8,
+        (PROTOCOL_ICMPV6, 128) => 129 << 8,
         _ => type_code,
     }
 }
@@ -379,7 +380,6 @@ pub(super) const BASIC_MAX: usize = 32 + 4 + 2 * 37 + 8 + 2 + 1;
 /// The values of a list are in their order (RFC 6313, section 4.4).
 const ORDERED: u8 = 4;
 const ICMP: u8 = 1;
-const ICMPV6: u8 = 58;
 const MPLS_ENTRIES: [Element; 3] = [
     ie::MPLS_TOP_LABEL_STACK_SECTION,
     ie::MPLS_LABEL_STACK_SECTION2,

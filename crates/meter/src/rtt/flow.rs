@@ -2,6 +2,7 @@
 //! touch in [`Stats`] beside it.
 
 use sonde_results::rtt::{EndReason, RttFlow, RttFlowSide};
+use sonde_wire::ipv4::PROTOCOL_TCP;
 
 use super::ack_history::AckHistory;
 use super::clock::{Clock, ns_to_coarse, ticks_to_ns};
@@ -354,7 +355,6 @@ pub(super) fn count(counter: &mut u32) {
     *counter = counter.saturating_add(1);
 }
 
-const PROTOCOL_TCP: u8 = 6;
 const CLOSED_TIMEOUT: u32 = ns_to_coarse(5_000_000_000);
 const ONE_WAY_TIMEOUT: u32 = ns_to_coarse(10_000_000_000);
 const OTHER_TIMEOUT: u32 = ns_to_coarse(30_000_000_000);

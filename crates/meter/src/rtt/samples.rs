@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use sonde_results::rtt::{
     EndReason, GroupKey, RttClass, RttEvents, RttFlow, RttGroupBy, RttKind, RttSample,
 };
+use sonde_wire::ipv4::PROTOCOL_TCP;
 
 use super::clock::{Clock, EVENT_BITS, ns_to_coarse, ticks_to_ns};
 use super::config::Config;
@@ -261,7 +262,6 @@ impl SharedState {
     }
 }
 
-const PROTOCOL_TCP: u8 = 6;
 /// Samples that wait to be fetched.
 pub(super) const SAMPLES: usize = 16_384;
 /// Records that wait to be fetched.

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use sonde_results::Interval;
 use sonde_results::sla::Exclusion;
 
-use super::objective::{Objective, ObjectiveError, ObjectiveMetric};
+use super::objective::{MOST_S, Objective, ObjectiveError, ObjectiveMetric};
 use super::rule::AvailabilityRule;
 use super::sliding::IntervalClass;
 use super::tally::{Requirement, classify, tally, tally_seconds};
@@ -319,5 +319,3 @@ impl BurnAlert {
 
 /// Steps in the short window: a window is exact to a fifth of that.
 const STEPS: u32 = 5;
-/// The longest window, s: 31 days.
-const MOST_S: u32 = 31 * 86_400;

@@ -482,4 +482,4 @@ fn half() -> f64 {
 /// The greatest delay of an objective, ns.
 const MOST_NS: f64 = 86_400e9;
 /// The longest window of a fixed length, s: 31 days.
-const MOST_S: u32 = 31 * 86_400;
+pub(super) const MOST_S: u32 = 31 * 86_400;

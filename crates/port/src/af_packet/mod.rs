@@ -19,6 +19,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
 use sonde_sys::netlink::Routes;
+use sonde_sys::packet_socket::PACKET_IGNORE_OUTGOING;
 use sonde_sys::syscall;
 use sonde_wire::prefix::Prefix;
 use sonde_wire::{StampSource, Time, TxDone, Verdict};
@@ -403,7 +404,6 @@ const PACKET_RESERVE: i32 = 12;
 const PACKET_VNET_HDR: i32 = 15;
 const PACKET_TIMESTAMP: i32 = 17;
 const PACKET_QDISC_BYPASS: i32 = 20;
-const PACKET_IGNORE_OUTGOING: i32 = 23;
 const TPACKET_V3: i32 = 2;
 
 #[cfg(test)]

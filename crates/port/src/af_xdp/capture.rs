@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use sonde_bpf::{AttachMode, FlowInput, FlowInterface, FlowProgram};
+use sonde_bpf::{FlowInput, FlowInterface, FlowProgram};
 use sonde_sys::promiscuous::Promiscuous;
 
 use super::device::XdpDevice;
@@ -89,14 +89,11 @@ fn in_some_mode<T>(
 
 /// Zero copy first: nothing is sent with stamps, so none are lost by it.
 fn modes(mode: XdpMode) -> &'static [Mode] {
-    const ZERO_COPY: Mode = Mode { attach: AttachMode::Native, zero_copy: true };
-    const COPY: Mode = Mode { attach: AttachMode::Native, zero_copy: false };
-    const GENERIC: Mode = Mode { attach: AttachMode::Generic, zero_copy: false };
     match mode {
-        XdpMode::Auto => &[ZERO_COPY, COPY, GENERIC],
-        XdpMode::ZeroCopy => &[ZERO_COPY],
-        XdpMode::Copy => &[COPY],
-        XdpMode::Generic => &[GENERIC],
+        XdpMode::Auto => &[Mode::ZERO_COPY, Mode::COPY, Mode::GENERIC],
+        XdpMode::ZeroCopy => &[Mode::ZERO_COPY],
+        XdpMode::Copy => &[Mode::COPY],
+        XdpMode::Generic => &[Mode::GENERIC],
     }
 }
 

@@ -27,6 +27,12 @@ pub(super) struct Mode {
     pub zero_copy: bool,
 }
 
+impl Mode {
+    pub(super) const ZERO_COPY: Mode = Mode { attach: AttachMode::Native, zero_copy: true };
+    pub(super) const COPY: Mode = Mode { attach: AttachMode::Native, zero_copy: false };
+    pub(super) const GENERIC: Mode = Mode { attach: AttachMode::Generic, zero_copy: false };
+}
+
 impl AfXdp {
     /// Opens `spec.interface` for the packets of `spec.filter`, or to transmit, in the calling
     /// thread's network namespace.
@@ -381,16 +387,13 @@ fn card_clock(device: &XdpDevice) -> Option<CardClock> {
 }
 
 fn modes(mode: XdpMode) -> &'static [Mode] {
-    const ZERO_COPY: Mode = Mode { attach: AttachMode::Native, zero_copy: true };
-    const COPY: Mode = Mode { attach: AttachMode::Native, zero_copy: false };
-    const GENERIC: Mode = Mode { attach: AttachMode::Generic, zero_copy: false };
     match mode {
         // Not zero copy: where the card's clock cannot be read it gives no transmit
         // stamps, and those are worth more here than the last million packets.
-        XdpMode::Auto => &[COPY, GENERIC],
-        XdpMode::ZeroCopy => &[ZERO_COPY],
-        XdpMode::Copy => &[COPY],
-        XdpMode::Generic => &[GENERIC],
+        XdpMode::Auto => &[Mode::COPY, Mode::GENERIC],
+        XdpMode::ZeroCopy => &[Mode::ZERO_COPY],
+        XdpMode::Copy => &[Mode::COPY],
+        XdpMode::Generic => &[Mode::GENERIC],
     }
 }
 

@@ -4,7 +4,7 @@ use std::mem::size_of;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 
-use sonde_sys::syscall;
+use sonde_sys::{syscall, udp as udp_socket};
 use sonde_wire::{Stamp, checksum, ipv4, udp};
 
 use crate::errqueue::{Awaited, Batch, ToTai, enable};
@@ -224,8 +224,7 @@ impl Endpoint {
 
     /// Datagrams that the kernel has dropped for want of room since the last call.
     pub fn new_drops(&mut self) -> u64 {
-        let info = syscall::get(&self.fd, libc::SOL_SOCKET, SO_MEMINFO, [0u32; MEMINFO_WORDS]);
-        let now = info.map_or(self.drops, |words| words[MEMINFO_DROPS]);
+        let now = udp_socket::dropped(&self.fd).unwrap_or(self.drops);
         let new = now.wrapping_sub(self.drops);
         self.drops = now;
         u64::from(new)
@@ -289,11 +288,6 @@ const BUFFER: i32 = 8 << 20;
 const AWAITED: usize = 1 << 16;
 /// And of one socket at least.
 const AWAITED_LEAST: usize = 512;
-/// `SK_MEMINFO_VARS` of linux/sock_diag.h.
-const MEMINFO_WORDS: usize = 9;
-/// `SK_MEMINFO_DROPS`.
-const MEMINFO_DROPS: usize = 8;
-const SO_MEMINFO: i32 = 55;
 
 /// A locally administered address of no vendor.
 const SCOPE_MARK: [u8; 2] = [0x02, 0x53];

@@ -4,6 +4,9 @@
 use std::collections::HashMap;
 
 use sonde_results::rtt::{FlowKey, GroupKey, RttFlow};
+use sonde_wire::ipv4::PROTOCOL_TCP;
+
+use super::totals::GROUPS_MAX;
 
 /// What went towards the hosts of one group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,7 +32,7 @@ impl Losses {
     /// Adds both directions of a flow. `group` gives the group of the host that is the
     /// source of the key it is called with, as in a sample.
     pub fn add(&mut self, flow: &RttFlow, group: impl Fn(&FlowKey) -> Option<GroupKey>) {
-        let tcp = u64::from(flow.flow.protocol == TCP);
+        let tcp = u64::from(flow.flow.protocol == PROTOCOL_TCP);
         // What the client sends is answered by the server, and the other way round.
         let towards = [(&flow.forward, flow.flow.reversed()), (&flow.backward, flow.flow)];
         for (side, answering) in towards {
@@ -69,9 +72,6 @@ impl Loss {
         self.unanswered += more.unanswered;
     }
 }
-
-const TCP: u8 = 6;
-const GROUPS_MAX: usize = 1 << 16;
 
 #[cfg(test)]
 mod tests {

@@ -58,7 +58,7 @@ pub fn merge(total: &mut RttGroup, group: &RttGroup) {
 }
 
 /// About 100 MB at the usual spread of a group's samples.
-const GROUPS_MAX: usize = 1 << 16;
+pub(super) const GROUPS_MAX: usize = 1 << 16;
 
 #[cfg(test)]
 mod tests {

@@ -34,7 +34,7 @@ use super::sse::EventBody;
 use super::tokens::{TokenCheck, hash_of};
 use super::{ApiAccess, ApiHooks, ApiLimits};
 use crate::accept::{self, BodyFault, Client};
-use crate::http::names_an_address;
+use crate::http::{HARMLESS, names_an_address};
 use crate::unread::DrainedBody;
 
 pub(super) struct Dispatch {
@@ -590,8 +590,6 @@ fn utc_now() -> UtcInstant {
     UtcInstant::from_ns(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
 }
 
-/// No scripts, nothing from elsewhere, nothing to send anything with.
-const HARMLESS: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox";
 /// Who shows no token.
 const ANONYMOUS: &str = "anonymous";
 /// Requests that are worked on at a time.

@@ -185,7 +185,7 @@ fn is_control(c: char) -> bool {
 }
 
 /// The longest begin of `text` within `most` bytes.
-fn before(text: &str, most: usize) -> &str {
+pub(crate) fn before(text: &str, most: usize) -> &str {
     let end = (0..=most.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
     &text[..end.unwrap_or(0)]
 }

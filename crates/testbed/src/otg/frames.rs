@@ -13,6 +13,7 @@ use sonde_server::otg::pattern::{
     PatternChoice,
 };
 use sonde_wire::checksum;
+use sonde_wire::ipv4::{PROTOCOL_TCP, PROTOCOL_UDP};
 use sonde_wire::prefix::{BENCHMARK_PREFIXES, address_bits};
 use sonde_wire::signature::{self, Secret};
 
@@ -152,7 +153,7 @@ impl Fix {
                 let pseudo = checksum::sum(addresses) + length + u32::from(protocol);
                 let sum = checksum::combine(pseudo, checksum::sum(&frame[at..]));
                 let right = match protocol {
-                    UDP => checksum::finish_udp(sum),
+                    PROTOCOL_UDP => checksum::finish_udp(sum),
                     _ => checksum::finish(sum),
                 };
                 // 0 would say that there is none.
@@ -358,7 +359,7 @@ impl Build<'_> {
         self.field("udp.src_port", &h.src_port, at, 16, 0, None);
         self.field("udp.dst_port", &h.dst_port, at + 16, 16, 0, None);
         self.length("udp.length", &h.length, octet + 4, octet, 0);
-        self.transport("udp.checksum", h.checksum.as_ref(), octet, octet + 6, UDP);
+        self.transport("udp.checksum", h.checksum.as_ref(), octet, octet + 6, PROTOCOL_UDP);
     }
 
     fn vxlan(&mut self, h: &Vxlan) {
@@ -392,7 +393,7 @@ impl Build<'_> {
         ] {
             self.field(&format!("tcp.{name}"), pattern, at + offset, width, default, None);
         }
-        self.transport("tcp.checksum", h.checksum.as_ref(), octet, octet + 16, TCP);
+        self.transport("tcp.checksum", h.checksum.as_ref(), octet, octet + 16, PROTOCOL_TCP);
     }
 
     /// RFC 6815 is for addresses that can be seen: octets of the client's own may only stand
@@ -549,8 +550,8 @@ impl Build<'_> {
 /// The IP protocol that announces a header.
 fn protocol_of(next: Option<HeaderChoice>, default: u128) -> u128 {
     match next {
-        Some(HeaderChoice::Udp) => UDP.into(),
-        Some(HeaderChoice::Tcp) => TCP.into(),
+        Some(HeaderChoice::Udp) => PROTOCOL_UDP.into(),
+        Some(HeaderChoice::Tcp) => PROTOCOL_TCP.into(),
         Some(HeaderChoice::Ipv4) => 4,
         Some(HeaderChoice::Ipv6) => 41,
         _ => default,
@@ -597,8 +598,6 @@ fn hex(text: &str) -> Result<Vec<u8>, String> {
 
 /// Octets of all headers together.
 const HEADERS_MAX: usize = 512;
-const TCP: u8 = 6;
-const UDP: u8 = 17;
 
 #[cfg(test)]
 mod tests;

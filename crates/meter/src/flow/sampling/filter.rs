@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use sonde_wire::feature::{Feature, SHAPE_LATER_FRAGMENT};
+use sonde_wire::ipv6::PROTOCOL_ICMPV6;
 
 use super::SelectorError;
 use crate::rtt::either_end;
@@ -41,7 +42,7 @@ impl PropertyFilter {
     pub fn matches(&self, packet: &Feature) -> bool {
         (self.protocols.is_empty() || self.protocols.contains(&packet.protocol))
             && (self.ports.is_empty()
-                || !matches!(packet.protocol, ICMP | ICMPV6)
+                || !matches!(packet.protocol, ICMP | PROTOCOL_ICMPV6)
                     && packet.shape & SHAPE_LATER_FRAGMENT == 0)
             && either_end(
                 &self.nets,
@@ -56,4 +57,3 @@ impl PropertyFilter {
 
 const MAX_LIST: usize = 8;
 const ICMP: u8 = 1;
-const ICMPV6: u8 = 58;

@@ -19,7 +19,7 @@ use self::ber::SnmpValue;
 use self::usm::UsmUser;
 use super::address::ServerAddress;
 use super::{AlertSink, OpenedSink, SinkError, SinkRequest, SinkSettings, SinkWay, secret, text};
-use crate::alert::model::{clean, cut};
+use crate::alert::model::{before, clean, cut};
 use crate::alert::notification::{Notification, NotificationReason, NotifiedAlert};
 use crate::alert::secret::{Redactor, SecretFile, SecretText};
 
@@ -187,7 +187,7 @@ fn trap(notification: &Notification, told: &NotifiedAlert) -> SnmpTrap {
         station => station,
     };
     let mut index = Vec::new();
-    for part in [prefix(station, 32), &alert.fingerprint()] {
+    for part in [before(station, 32), &alert.fingerprint()] {
         index.push(part.len() as u32);
         index.extend(part.bytes().map(u32::from));
     }
@@ -223,7 +223,7 @@ fn target(target: &str) -> (i32, Vec<u8>, bool) {
         Ok(IpAddr::V4(address)) => (IPV4, address.octets().into(), true),
         Ok(IpAddr::V6(address)) => (IPV6, address.octets().into(), true),
         Err(_) if target.is_empty() => (UNKNOWN, Vec::new(), false),
-        Err(_) => (DNS, prefix(target, 255).into(), false),
+        Err(_) => (DNS, before(target, 255).into(), false),
     }
 }
 
@@ -237,12 +237,6 @@ fn described(told: &NotifiedAlert) -> String {
     let all = [alert.summary(), alert.evidence.trim_end(), &labels.join(" ")];
     let all: Vec<&str> = all.into_iter().filter(|text| !text.is_empty()).collect();
     cut(&clean(&format!("{state} {severity}: {}", all.join("; ")), false), 255)
-}
-
-/// The begin of `text` in at most `most` bytes; no character is split.
-fn prefix(text: &str, most: usize) -> &str {
-    let end = (0..=most.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
-    &text[..end.unwrap_or(0)]
 }
 
 /// DISMAN-PING-MIB.

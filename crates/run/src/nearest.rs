@@ -13,7 +13,7 @@ pub fn did_you_mean(name: Option<&str>) -> String {
 }
 
 /// Letters to insert, take out, change, or swap with the next (optimal string alignment).
-fn distance(a: &str, b: &str) -> usize {
+pub(crate) fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
     rows[0] = (0..=b.len()).collect();
@@ -34,6 +34,8 @@ fn distance(a: &str, b: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -45,5 +47,13 @@ mod tests {
         assert_eq!(nearest("jitter", known), None);
         assert_eq!(nearest("x", []), None);
         assert_eq!(distance("", "abc"), 3);
+    }
+
+    proptest! {
+        #[test]
+        fn only_the_same_is_at_no_distance(a in "[a-c]{0,6}", b in "[a-c]{0,6}") {
+            prop_assert_eq!(distance(&a, &b), distance(&b, &a));
+            prop_assert_eq!(distance(&a, &b) == 0, a == b);
+        }
     }
 }
