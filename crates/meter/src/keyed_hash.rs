@@ -1,6 +1,6 @@
 //! The keyed hash of all tables here but those of [`crate::rtt`], which hash as the eBPF programs
-//! do: folded multiplications with words made of the run's secret. Without it nobody outside can
-//! aim at one bucket; a match is by the whole key anyway.
+//! do. It is folded multiplications with words made of the run's secret. Without it nobody outside
+//! can aim at one bucket; a match is by the whole key anyway.
 
 /// The words of one secret.
 #[derive(Clone, Copy)]

@@ -1,6 +1,6 @@
-//! Batched system calls for sockets, and the time stamps that come back with them:
-//! with received packets, and in the error queue for sent ones
-//! (Linux `Documentation/networking/timestamping.rst`).
+//! Batched system calls for sockets, and the time stamps that come back with them. They come with
+//! received packets, and in the error queue for sent ones (Linux
+//! `Documentation/networking/timestamping.rst`).
 
 use std::io;
 use std::mem::{size_of, zeroed};

@@ -22,10 +22,9 @@ impl Guard {
     /// Takes every port of `filter.local_ports`, of which there is at least one, for the
     /// families of `filter.local` (both when it is empty).
     ///
-    /// Of a few named addresses, just these are taken: the same port on another address, of
-    /// another process or of this one's next lane, is no obstacle. Else the wildcard address,
-    /// and where another process has the port on an address that the filter does not name,
-    /// the named ones.
+    /// Of a few named addresses, just these are taken. The same port on another address, of another
+    /// process or of this one's next lane, is no obstacle. Else the wildcard address, and where
+    /// another process has the port on an address that the filter does not name, the named ones.
     ///
     /// # Errors
     /// A port that is in use ([`PortError::InUse`]), a port below 1024 without

@@ -1,5 +1,5 @@
-//! The engine "header": an XDP program reads the packets' headers and hands up the unified
-//! header alone ([`Feature`]), 64 bytes a packet; no frame reaches this process.
+//! The engine "header". An XDP program reads the packets' headers and hands up the unified header
+//! alone ([`Feature`]), 64 bytes a packet; no frame reaches this process.
 //!
 //! It works on a live host, whose packets go on untouched, and on a port that gets copies.
 //! The program deals the packets out to the workers by their two addresses, whichever of
@@ -176,8 +176,8 @@ impl HeaderPort {
         self.ring.lost()
     }
 
-    /// Packets of which no feature could be made, of all workers together: by the index of
-    /// the [`sonde_wire::Error`] that says why, with the bytes of their frames.
+    /// Packets of which no feature could be made, of all workers together. They stand by the index
+    /// of the [`sonde_wire::Error`] that says why, with the bytes of their frames.
     ///
     /// # Errors
     /// [`PortError::Sys`].

@@ -1,11 +1,11 @@
 //! A port that outlives its interface.
 //!
-//! An interface may be made again under its name while a measurement runs: a VLAN device is
-//! changed, a virtual machine's link is plugged anew, a driver is reset. Sockets and programs
-//! stay with the one that is gone, and say nothing. This port looks at the name from time to
-//! time, opens its engine again when the interface has returned, and counts both. In between
-//! nothing comes, and what is sent is dropped and counted. It also gives the engine the ones which
-//! addresses are this host's, as they come and go.
+//! An interface may be made again under its name while a measurement runs. A VLAN device is
+//! changed, a virtual machine's link is plugged anew, a driver is reset. Sockets and programs stay
+//! with the one that is gone, and say nothing. This port looks at the name from time to time, opens
+//! its engine again when the interface has returned, and counts both. In between nothing comes, and
+//! what is sent is dropped and counted. It also gives the engine the ones which addresses are this
+//! host's, as they come and go.
 
 use std::cell::Cell;
 

@@ -38,8 +38,8 @@ pub struct Caps {
     pub tx_stamp: StampSource,
     /// Largest frame that can be sent, in bytes from the Ethernet header on.
     pub max_frame: usize,
-    /// The link-layer header that frames are to be built with matters (`false` for
-    /// sockets: the kernel makes its own, and what the frame holds is ignored).
+    /// The link-layer header that frames are to be built with matters (`false` for sockets). There
+    /// the kernel makes its own, and what the frame holds is ignored.
     pub link_layer: bool,
 }
 
@@ -61,8 +61,8 @@ pub struct PortStats {
     /// Transmit stamps that were asked for and never came.
     pub tx_stamp_missing: u64,
     pub tx_stamps: u64,
-    /// Stamps of the card's own clock that could not be of the packet, or could not be
-    /// turned into TAI; the next best stamp replaced them.
+    /// Stamps of the card's own clock that could not be of the packet, or could not be turned into
+    /// TAI. The next best stamp replaced them.
     pub card_stamps_refused: u64,
     /// Times that the interface vanished. Nothing comes or goes until it has returned.
     pub interface_lost: u64,
@@ -184,11 +184,11 @@ fn open_once(engine: Engine, spec: &OpenSpec) -> Result<Box<dyn Port>, PortError
 /// Opens `engine` to see everything that passes one interface, by as many ports as there are
 /// workers, each for a thread of its own. The mode must be [`PortMode::Watch`].
 ///
-/// [`Engine::AfPacket`] gives every packet to the port that its two addresses belong to,
-/// whoever of them sends. [`Engine::AfXdp`] gives each port its share of the interface's
-/// receive queues, of which there may be fewer: then there are fewer ports. Which queue a
-/// packet comes by is the card's choice: both directions of a flow meet only if its hash is
-/// symmetric (`ethtool -X NAME xfrm symmetric-xor`).
+/// [`Engine::AfPacket`] gives every packet to the port that its two addresses belong to, whoever of
+/// them sends. [`Engine::AfXdp`] gives each port its share of the interface's receive queues, of
+/// which there may be fewer: then there are fewer ports. Which queue a packet comes by is the
+/// card's choice. Both directions of a flow meet only if its hash is symmetric (`ethtool -X NAME
+/// xfrm symmetric-xor`).
 ///
 /// # Errors
 /// [`PortError::Config`] for an engine that cannot do this, or may not; those of opening.

@@ -1,9 +1,9 @@
 //! Engine `pcap`: capture files in, capture files out.
 //!
-//! The file's clock is its packets' time: [`Port::now`] is the time of the latest packet
-//! handed out, so that a replay gives the same results at any speed. What is sent goes
-//! into another file, with nanoseconds, or nowhere. Files are in UTC, Sonde in TAI;
-//! the offset is the caller's to know.
+//! The file's clock is its packets' time. [`Port::now`] is the time of the latest packet handed
+//! out, so that a replay gives the same results at any speed. What is sent goes into another file,
+//! with nanoseconds, or nowhere. Files are in UTC, Sonde in TAI; the offset is the caller's to
+//! know.
 
 mod mapping;
 #[cfg(test)]

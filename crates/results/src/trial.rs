@@ -1,4 +1,4 @@
-//! One trial of a benchmark: a load offered for a time, what became of its frames, where
+//! One trial of a benchmark: a load offered for a time. It says what became of its frames, where
 //! they were lost, and whether the tester itself was fit to judge.
 //!
 //! Terms are those of RFC 1242, RFC 2285 and RFC 2544. The direction of a frame is the path from
@@ -207,7 +207,7 @@ impl Trial {
         self.directions.iter().map(of_its_port).fold(f64::INFINITY, f64::min)
     }
 
-    /// What the trial offered in truth: [`Self::sent_rate_fps`], or the intended load (RFC 2285,
+    /// What the trial offered in truth: [`Self::sent_rate_fps`]. It is the intended load (RFC 2285,
     /// section 3.5.1) where no time between departures gives it, as for a single burst.
     pub fn offered_fps(&self) -> f64 {
         let burst = u64::from(self.offer.burst.max(1));
@@ -327,7 +327,7 @@ impl Direction {
         self.sent as f64 * 1e9 / self.sending_ns(burst)
     }
 
-    /// How long sending took, where `burst` leave at a time, ns, at least 1: from the first
+    /// How long sending took, where `burst` leave at a time, ns, at least 1. It is from the first
     /// departure to the end of the last burst's own slot.
     pub fn sending_ns(&self, burst: u32) -> f64 {
         let between = (self.sent_ns[1] - self.sent_ns[0]) as f64;

@@ -305,7 +305,7 @@ pub fn format_elapsed(ns: i64) -> String {
     text
 }
 
-/// Octets of preamble, start delimiter and gap: so much longer than its octets with the FCS a frame
+/// Octets of preamble, start delimiter and gap. So much longer than its octets with the FCS a frame
 /// takes the wire (IEEE 802.3; RFC 2544, appendix B).
 pub const WIRE_OCTETS: usize = 20;
 /// Of 365.25 days, whole: what 64 bits of nanoseconds hold.

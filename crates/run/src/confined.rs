@@ -1,5 +1,5 @@
-//! What the commands that run for long, and that strangers can reach, give up once they have
-//! opened what they need. docs/security.md has the same in a table.
+//! What the commands that run for long, and that strangers can reach, give up once they have opened
+//! what they need. The page docs/security.md has the same in a table.
 
 use std::fmt;
 use std::path::PathBuf;

@@ -8,9 +8,9 @@ use serde::Serialize;
 /// Why an instrument does not start, or ended before its time. The message names the next step.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// A setting is wrong, or two do not go together: the same settings fail on every host. So
-    /// does a file of settings that they name and that cannot be read, or is not what it should
-    /// be: targets, a plan, prefixes, certificates, keys, tokens.
+    /// A setting is wrong, or two do not go together: the same settings fail on every host. So does
+    /// a file of settings that they name and that cannot be read, or is not what it should be. It
+    /// holds targets, a plan, prefixes, certificates, keys or tokens.
     #[error("{0}")]
     Settings(SettingsError),
     /// This host does not let it: a privilege, an interface, an engine, a file of data.
@@ -75,8 +75,8 @@ impl From<SettingsError> for RunError {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SettingsError {
     /// The whole path of the setting in the instrument's settings, with a dot between a table and
-    /// its key: `input.workers`, `stream.ttl`; of a target's own table `target.stream.ttl`. Where
-    /// a file of another form was read (targets, a plan), the path in that file. `None`: it is not
+    /// its key: `input.workers`, `stream.ttl`. Of a target's own table `target.stream.ttl`. Where a
+    /// file of another form was read (targets, a plan), the path in that file. `None`: it is not
     /// one setting.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,

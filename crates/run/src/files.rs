@@ -53,7 +53,7 @@ impl<'a> RunFiles<'a> {
     ///
     /// # Errors
     /// Two outputs, or an output and an input, are one file, or one is a file that the other makes
-    /// beside its own; the message names both settings.
+    /// beside its own. The message names both settings.
     pub fn check(&self) -> Result<(), SettingsError> {
         for (i, &(key, path)) in self.outputs.iter().enumerate() {
             let written = Identity::of(path, "/dev/stdout");

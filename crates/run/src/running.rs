@@ -104,7 +104,7 @@ impl Stop {
         self.0.any.load(Ordering::Relaxed)
     }
 
-    /// How often it was asked by [`Stop::is_asked`] or [`Stop::wait`] whether to end: who works
+    /// How often it was asked by [`Stop::is_asked`] or [`Stop::wait`] whether to end. Who works
     /// looks again and again, and a count that stands still is a loop that no longer turns.
     pub fn looks(&self) -> u64 {
         self.0.looks.0.load(Ordering::Relaxed)
@@ -362,7 +362,7 @@ impl<R, S, C> Running<R, S, C> {
         Ok(Running { records, status, control, end, work, fanning_out: None })
     }
 
-    /// Hands the records to all `readers` from now on, instead of to [`Running::records`]: that
+    /// Hands the records to all `readers` from now on, instead of to [`Running::records`]. That
     /// ends at once, and goes on to count what found no room on its way to the readers.
     ///
     /// # Errors

@@ -1,5 +1,5 @@
-//! Which setting is wrong is named in one way by all instruments: its whole path, at the head of
-//! the text, and what bounds it, with units.
+//! Which setting is wrong is named in one way by all instruments. It is its whole path, at the head
+//! of the text, and what bounds it, with units.
 
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};

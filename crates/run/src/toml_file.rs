@@ -71,8 +71,8 @@ impl TomlText {
         SettingsError { file: Some(self.file.clone()), ..error }
     }
 
-    /// The lines where the value of these keys, from the top down, stands: of an array of tables
-    /// one for each, else one, and none if it is not there.
+    /// The lines where the value of these keys, from the top down, stands. Of an array of tables
+    /// there is one for each, else one, and none if it is not there.
     pub fn lines_of(&self, keys: &[&str]) -> Vec<usize> {
         let Ok(top) = DeTable::parse(&self.text) else { return Vec::new() };
         let Some((last, tables)) = keys.split_last() else { return Vec::new() };

@@ -1,4 +1,4 @@
-//! For tests: a clock that stands still unless it is moved, and a port whose far end is a
+//! For tests. A clock that stands still unless it is moved, and a port whose far end is a
 //! reflector, or a sender, behind a modelled path. The port's time passes only while it is used.
 
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};

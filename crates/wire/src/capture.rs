@@ -53,8 +53,8 @@ impl<'a> Reader<'a> {
         Ok(reader)
     }
 
-    /// Goes on with `bytes`, which follow what was consumed before; `is_last`: nothing comes
-    /// behind them, so that half a packet at their end is an error.
+    /// Goes on with `bytes`, which follow what was consumed before. `is_last`: nothing comes behind
+    /// them, so that half a packet at their end is an error.
     pub fn resume(state: ReaderState, bytes: &'a [u8], is_last: bool) -> Self {
         Reader { bytes, at: 0, is_last, state }
     }

@@ -125,7 +125,7 @@ pub struct PacketMeta {
 }
 
 /// Reads a packet down to its transport, into `feature` and `layers`: all of both is written, or,
-/// after an error, any part. They are written where the caller keeps them: a value that is copied
+/// after an error, any part. They are written where the caller keeps them. A value that is copied
 /// while its parts are on their way to the processor's cache waits for them. That costs as much as
 /// reading the packet.
 ///
@@ -134,9 +134,9 @@ pub struct PacketMeta {
 /// A tunnel that is fragmented, cut short or malformed counts as the outer packet. `vlan` is always
 /// that of the outermost tag.
 ///
-/// Whatever has an IP header is counted with the length that this header states, even if
-/// `frame` is cut short after it: `shape` says what could not be read. `at_ns` and `point`
-/// are put into the feature as they are. No checksum and no UDP length is looked at.
+/// Whatever has an IP header is counted with the length that this header states, even if `frame` is
+/// cut short after it. `shape` says what could not be read. `at_ns` and `point` are put into the
+/// feature as they are. No checksum and no UDP length is looked at.
 ///
 /// `wire_len` matters only for packets whose IP header does not state a length. They are longer
 /// than it can say, as segmentation offload leaves them. IPv4 has total length 0 then; IPv6 has

@@ -38,8 +38,8 @@ pub struct FlowPacket {
     pub ip_len: u32,
     /// A first fragment: the rest of the datagram is elsewhere.
     pub fragment: bool,
-    /// What distinguishes this packet from one that is otherwise alike: the identification of IPv4
-    /// (upper half; 0 in IPv6) and the checksum of TCP, UDP or ICMP.
+    /// What distinguishes this packet from one that is otherwise alike. It is the identification of
+    /// IPv4 (upper half; 0 in IPv6) and the checksum of TCP, UDP or ICMP.
     pub identity: u32,
     /// What the transport carries, within the frame as captured (may be cut short).
     pub payload: Range<usize>,
@@ -266,7 +266,7 @@ fn transport(ip: &Ip, frame: &[u8], vlan: u16) -> Result<FlowPacket, Error> {
 
 impl FlowPacket {
     /// Whether all that matching needs is here. Of a first fragment it is where identifiers stand
-    /// in front: in ICMP echo and DNS; how much data a TCP segment has, its other fragments say.
+    /// in front: in ICMP echo and DNS. How much data a TCP segment has, its other fragments say.
     #[inline]
     pub fn is_matchable(&self) -> bool {
         !self.fragment || matches!(self.detail, Detail::Echo { .. } | Detail::Dns { .. })

@@ -159,8 +159,8 @@ impl<'a> Iterator for MessageIter<'a> {
     }
 }
 
-/// Puts another sequence number into a whole message, as a transport must that opened a
-/// new connection: the number counts the records of one connection (RFC 7011, section 3.1).
+/// Puts another sequence number into a whole message, as a transport must that opened a new
+/// connection. The number counts the records of one connection (RFC 7011, section 3.1).
 pub fn set_sequence(message: &mut [u8], sequence: u32) -> Result<(), Error> {
     Header::parse(message)?;
     put_u32(message, 8, sequence);
@@ -197,8 +197,8 @@ mod tests {
     use super::template::{FieldSpecifier, TemplateFormat, TemplateIter};
     use super::*;
 
-    /// A message written out by hand: one template of a variable and a fixed field, two
-    /// records, the second long enough for the 3-byte length, and padding.
+    /// A message written out by hand. It has one template of a variable and a fixed field, and two
+    /// records: the second long enough for the 3-byte length, and padding.
     fn example() -> Vec<u8> {
         let mut bytes = Vec::new();
         let long = [b'x'; 300];

@@ -1,5 +1,5 @@
-//! NetFlow version 5: a header of 24 bytes and up to 30 records of 48 bytes, IPv4 only, as Cisco's
-//! documents of the format have it. There is no standard.
+//! NetFlow version 5: a header of 24 bytes and up to 30 records of 48 bytes, IPv4 only. Cisco's
+//! documents of the format have it so. There is no standard.
 
 use core::net::Ipv4Addr;
 

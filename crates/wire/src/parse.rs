@@ -110,11 +110,10 @@ pub fn verify_udp(frame: &[u8], found: &UdpFrame) -> bool {
         .is_some_and(|datagram| datagram.verify_checksum(found.source, found.destination))
 }
 
-/// The UDP checksum of a frame that [`parse_udp`] has read does not show it damaged: it
-/// is right, or absent over IPv4 (RFC 768; over IPv6 it must be there, RFC 8200 section
-/// 8.1), or the sum of the pseudo-header alone. The last is what a sending kernel leaves
-/// for the card to complete, and what arrives where there is no card: over veth, on the
-/// same host.
+/// The UDP checksum of a frame that [`parse_udp`] has read does not show it damaged. It is right,
+/// or absent over IPv4 (RFC 768; over IPv6 it must be there, RFC 8200 section 8.1), or the sum of
+/// the pseudo-header alone. The last is what a sending kernel leaves for the card to complete. It
+/// arrives so where there is no card: over veth, on the same host.
 #[inline]
 pub fn udp_intact(frame: &[u8], found: &UdpFrame) -> bool {
     let Some(datagram) = frame.get(found.l4_offset..found.payload.end) else { return false };

@@ -305,8 +305,8 @@ impl Section {
         Some(interface)
     }
 
-    /// Looks an interface up in the section, whose blocks as far as here are whole; of a file
-    /// that comes piece by piece they may be gone.
+    /// Looks an interface up in the section, whose blocks as far as here are whole. Of a file that
+    /// comes piece by piece they may be gone.
     fn search(&mut self, id: u32, position: Position<'_>) -> Option<(Interface, Name)> {
         let (mut at, mut index) = (self.begin.checked_sub(position.base)?, 0);
         while at < position.at {

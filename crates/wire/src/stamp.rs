@@ -1,8 +1,8 @@
 //! STAMP test packets, open mode (RFC 8762 sections 4.2.1 and 4.3.1, with the session
 //! identifier of RFC 8972 section 3). TLVs follow the base packet: see [`crate::tlv`].
 //!
-//! Timestamps are the eight octets on the wire as an integer; [`Time::from_wire`] and the
-//! format bit of the error estimate beside them say what they mean.
+//! Timestamps are the eight octets on the wire as an integer. [`Time::from_wire`] and the format
+//! bit of the error estimate beside them say what they mean.
 //!
 //! [`Time::from_wire`]: crate::Time::from_wire
 

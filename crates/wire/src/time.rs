@@ -1,6 +1,6 @@
-//! Instants on one time base (TAI), and the formats that packets carry them in:
-//! NTP (RFC 5905 section 6), truncated PTPv2 (RFC 8186, RFC 8877 section 4.3), and the
-//! error estimate that goes with either (RFC 4656 section 4.1.2).
+//! Instants on one time base (TAI), and the formats that packets carry them in. These are NTP (RFC
+//! 5905 section 6) and truncated PTPv2 (RFC 8186, RFC 8877 section 4.3). The error estimate goes
+//! with either (RFC 4656 section 4.1.2).
 
 use core::ops::{Add, Sub};
 

@@ -1,4 +1,4 @@
-//! Headers between two IP headers, or between Ethernet and IP: PPPoE sessions (RFC 2516),
+//! Headers between two IP headers, or between Ethernet and IP. There are PPPoE sessions (RFC 2516),
 //! GRE (RFC 2784, RFC 2890), VXLAN (RFC 7348), GENEVE (RFC 8926), GTP-U (3GPP TS 29.281).
 //!
 //! Each value knows where what it carries begins: [`Pppoe::buffer_len`] and so on.

@@ -106,8 +106,8 @@ impl ReflectorRepr {
     }
 }
 
-/// Padding of the reply to a request with `padding` octets of it: 27 fewer, so that both packets
-/// are of one length (RFC 5357 section 4.2.1). None if there were fewer.
+/// Padding of the reply to a request with `padding` octets of it. They are 27 fewer, so that both
+/// packets are of one length (RFC 5357 section 4.2.1). None if there were fewer.
 pub const fn reflected_padding(padding: usize) -> usize {
     padding.saturating_sub(REFLECTOR_LEN - SENDER_LEN)
 }

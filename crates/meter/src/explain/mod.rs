@@ -3,8 +3,8 @@
 //! Pure logic. Series with their labels go in, each with its counts in the time of the fault and in
 //! windows of the same length before. Sets of series that share a label, or one of a few pairs of
 //! labels, are held against each other by likelihood. The answer names the smallest set that fits
-//! the counts of each series, how much of the excess it covers, and how far it can be relied on. It
-//! is silent where the past shows changes as large without a fault.
+//! the counts of each series. It says how much of the excess that covers, and how far it can be
+//! relied on. It is silent where the past shows changes as large without a fault.
 //!
 //! - [`explain`] ranks; [`Question`] is what it looks at, [`Answer`] what it finds.
 //! - [`onset`] says when the excess began, and until when it was seen.

@@ -1,10 +1,10 @@
 //! When an excess began, and when it was last seen.
 
 /// The intervals in which an excess began and was last seen, by the cumulative sum of bad samples
-/// beyond the usual: the last interval before its greatest value in which the sum was zero, and the
-/// one of that value. `bad` and `usual` are the counts of each interval; `usual` may be fractions.
-/// `least` is half of the smallest excess of an interval that matters, above 0. An excess at or
-/// after `after` is meant, where there is one.
+/// beyond the usual. The last is that of the sum's greatest value. The first is the last one before
+/// it in which the sum was zero. `bad` and `usual` are the counts of each interval; `usual` may be
+/// fractions. `least` is half of the smallest excess of an interval that matters, above 0. An
+/// excess at or after `after` is meant, where there is one.
 ///
 /// `None`: there is no excess.
 pub fn onset(bad: &[u64], usual: &[f64], least: f64, after: usize) -> Option<(usize, usize)> {

@@ -92,8 +92,8 @@ impl<'a> RecordWriter<'a> {
         self.at
     }
 
-    /// What comes first is at most `N` bytes long: with room for that many the compiler
-    /// knows every offset, and nothing is checked field by field.
+    /// What comes first is at most `N` bytes long. With room for that many the compiler knows every
+    /// offset, and nothing is checked field by field.
     #[inline(always)]
     pub fn first<const N: usize>(&mut self, write: impl Fn(&mut RecordWriter<'_>)) {
         let mut inner = match self.out.first_chunk_mut::<N>() {

@@ -316,8 +316,8 @@ pub(super) fn extra<W: Fields>(w: &mut W, shape: RecordShape, view: &View, text:
     }
 }
 
-/// The outer header's addresses, which come before the inner one's: of elements that are
-/// in a template twice, the first is the outer one (RFC 7011, section 8).
+/// The outer header's addresses, which come before the inner one's. Of elements that are in a
+/// template twice, the first is the outer one (RFC 7011, section 8).
 pub(super) fn outer<W: Fields>(w: &mut W, shape: RecordShape, view: &View) {
     if !shape.has(RecordShape::TUNNEL) {
         return;

@@ -439,6 +439,6 @@ fn header_len(format: TemplateFormat) -> usize {
 const MIN_MESSAGE: usize = 512;
 /// Most templates before records with extra fields go without those.
 const MAX_TEMPLATES: usize = 1024;
-/// Over UDP, in how many messages a new template goes with its data: no collector is known
-/// to read with more threads than this. goflow2 has two, and loses what came too early.
+/// Over UDP, in how many messages a new template goes with its data. No collector is known to read
+/// with more threads than this. goflow2 has two, and loses what came too early.
 const FIRST_MESSAGES: u32 = 16;

@@ -1,8 +1,8 @@
 //! The exporting process, sans-IO: flow records go in, messages come out.
 //!
-//! IPFIX (RFC 7011) with its options (RFC 5476, RFC 5610, RFC 5655), biflows (RFC 5103) and
-//! lists (RFC 6313); NetFlow version 9 (RFC 3954) and 5. What the fields are:
-//! `docs/ipfix.md`. Reading it back: [`decode`].
+//! IPFIX (RFC 7011) with its options (RFC 5476, RFC 5610, RFC 5655), biflows (RFC 5103) and lists
+//! (RFC 6313). NetFlow version 9 (RFC 3954) and 5. What the fields are: `docs/ipfix.md`. Reading it
+//! back: [`decode`].
 
 mod app;
 mod checksum;
@@ -346,8 +346,8 @@ impl Exporter {
         }
     }
 
-    /// A new connection was opened: `out` gets all templates sent before, in messages of their own,
-    /// to go before anything else, be it new or kept from before. The sequence numbers go on. To
+    /// A new connection was opened. `out` gets all templates sent before, in messages of their own.
+    /// They go before anything else, be it new or kept from before. The sequence numbers go on. To
     /// begin from 0, as RFC 7011 counts them by connection, subtract from each message's that of
     /// its domain's first with data ([`sonde_wire::ipfix::set_sequence`]).
     pub fn reconnected(&mut self, now_ns: i64, out: &mut impl FnMut(&[u8])) {

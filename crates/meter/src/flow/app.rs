@@ -4,10 +4,10 @@
 //! gets the first packets with payload only, and says when it knows enough. A TCP parser sees each
 //! direction as one piece from its start, put in order again.
 //!
-//! Bounds, of a flow: [`MAX_PACKETS`] packets with payload; [`Stream::LIMIT`] octets of
-//! each direction; [`text::MAX_TEXT`] octets of each string. Of all flows together:
-//! [`OCTETS_PER_FLOW`] for each slot there is room for, beyond the slots themselves, to read
-//! with, and as much for what is known. What would need more is counted and left out.
+//! Bounds, of a flow: [`MAX_PACKETS`] packets with payload; [`Stream::LIMIT`] octets of each
+//! direction; [`text::MAX_TEXT`] octets of each string. Of all flows together: [`OCTETS_PER_FLOW`]
+//! for each slot there is room for, beyond the slots themselves. That is to read with; as much
+//! again is for what is known. What would need more is counted and left out.
 
 mod dhcp;
 mod dns;

@@ -192,8 +192,8 @@ impl FlowCache {
         }
     }
 
-    /// Bytes of memory for basic flows: all but the features and the addresses of IPv6,
-    /// 32 bytes for each slot, which cost nothing until there is such a flow.
+    /// Bytes of memory for basic flows: all but the features and the addresses of IPv6. Those take
+    /// 32 bytes for each slot, and cost nothing until there is such a flow.
     pub fn memory(&self) -> usize {
         self.room * (size_of::<Hot>() + size_of::<Warm>())
             + self.index.memory()

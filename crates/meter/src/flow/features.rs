@@ -1,9 +1,9 @@
-//! What a flow record holds beyond the basic one: kept apart from the flow cache, indexed
-//! by its slots, and there only for what was asked for.
+//! What a flow record holds beyond the basic one. It is kept apart from the flow cache, indexed by
+//! its slots, and there only for what was asked for.
 //!
-//! Memory of a flow, bytes, whether the slot is used or not: `link` 80, `packets` 16 each
-//! and 16, `spread` 144, `tcp` at most 144, `apps` 32. Room for it is taken at the start.
-//! What applications say takes more where there is something to keep: see `app.rs`.
+//! Memory of a flow, bytes, whether the slot is used or not. They are `link` 80, `packets` 16 each
+//! and 16, `spread` 144, `tcp` at most 144, `apps` 32. Room for it is taken at the start. What
+//! applications say takes more where there is something to keep: see `app.rs`.
 
 mod link;
 mod spread;

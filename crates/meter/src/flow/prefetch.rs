@@ -1,6 +1,6 @@
-//! What safe code cannot ask of the machine: a cache line before it is needed, pages that are
-//! zero without having been written, and eight comparisons at once. The one module in this
-//! crate with `unsafe`.
+//! What safe code cannot ask of the machine. It is a cache line before it is needed, pages that are
+//! zero without having been written, and eight comparisons at once. The one module in this crate
+//! with `unsafe`.
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};

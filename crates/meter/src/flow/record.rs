@@ -75,9 +75,9 @@ impl Hot {
         self.seen = [(at as u64) << 16 | u64::from(u8::MAX); 2];
     }
 
-    /// Counts a packet if nothing about it is out of the ordinary: neither it nor the
-    /// flow's state needs more than this, and no time-out has passed. `idle` is the idle
-    /// time-out in 2^-16 ns.
+    /// Counts a packet if nothing about it is out of the ordinary. Then neither it nor the flow's
+    /// state needs more than this, and no time-out has passed. `idle` is the idle time-out in 2^-16
+    /// ns.
     #[inline(always)]
     pub(super) fn count_ordinary(
         &mut self,

@@ -57,8 +57,8 @@ pub enum Selector {
 }
 
 impl Selector {
-    /// Of all packets, time or hash values the part that it lets through, by its settings;
-    /// 1 for a filter, which leaves out what is not wanted.
+    /// Of all packets, time or hash values the part that it lets through, by its settings. It is 1
+    /// for a filter, which leaves out what is not wanted.
     pub fn fraction(&self) -> f64 {
         let of = |part: u32, rest: u32| f64::from(part) / (f64::from(part) + f64::from(rest));
         match *self {

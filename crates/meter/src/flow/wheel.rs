@@ -1,7 +1,7 @@
-//! When to look at which flow again. An entry belongs to a slot, not to a flow, and a slot
-//! has at most one: 4 bytes, and nothing to be done per packet. When an entry is due, the
-//! flow then in the slot is looked at, and put on again if its time has not come. As a flow
-//! that takes over a slot has its time-outs before it, an old entry never fires too late.
+//! When to look at which flow again. An entry belongs to a slot, not to a flow, and a slot has at
+//! most one. That is 4 bytes, and nothing to be done per packet. When an entry is due, the flow
+//! then in the slot is looked at, and put on again if its time has not come. As a flow that takes
+//! over a slot has its time-outs before it, an old entry never fires too late.
 
 use std::collections::VecDeque;
 

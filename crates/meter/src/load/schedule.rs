@@ -144,8 +144,8 @@ impl PutOff {
         }
     }
 
-    /// The next one is due `step_ns` after the one before, were nothing put off; while times are put
-    /// off the load is greater by a 64th. As `load_tx.bpf.c` has it.
+    /// The next one is due `step_ns` after the one before, were nothing put off. While times are
+    /// put off the load is greater by a 64th. As `load_tx.bpf.c` has it.
     #[inline]
     pub fn step(&mut self, step_ns: impl FnOnce() -> i64) {
         if self.ns > 0 {

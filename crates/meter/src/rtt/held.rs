@@ -1,5 +1,6 @@
 //! Acknowledgements that their receiver probably held back, for a second segment or a timer (RFC
-//! 1122, section 4.2.3.2; RFC 5681, section 4.2), distinguished from a path that has become longer.
+//! 1122, section 4.2.3.2; RFC 5681, section 4.2). They are distinguished from a path that has
+//! become longer.
 
 use super::ack_history::AckHistory;
 use super::clock::{Clock, ns_to_ticks};

@@ -7,7 +7,7 @@ use sonde_wire::flow::FlowPacket;
 
 use super::exchange::Exchange;
 
-/// Both ends of a flow, the smaller (address, port) first, as five little-endian words of:
+/// Both ends of a flow, the smaller (address, port) first, as five little-endian words. They hold
 /// address 0, address 1 (16 bytes each, IPv4 mapped), port 0, port 1 (big-endian), VLAN
 /// (little-endian), protocol, point.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]

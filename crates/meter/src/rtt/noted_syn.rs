@@ -7,7 +7,7 @@ use crate::sequence::after;
 
 /// A SYN or SYN-ACK of other sequence numbers than the connection's, with
 /// [`super::flow::Flow::NOTED`]. Anybody can forge one, and its receiver only asks back (RFC 5961,
-/// section 4): it begins a connection once the other side, or the handshake's end, says that it
+/// section 4). It begins a connection once the other side, or the handshake's end, says that it
 /// did.
 #[derive(Clone, Copy, Default)]
 pub(super) struct NotedSyn {

@@ -153,8 +153,8 @@ impl Entry {
 }
 
 impl RequestCounts {
-    /// Of all that were noted, those that have gone without an answer for the whole turn
-    /// after their own; of a flow that is idle, all.
+    /// Of all that were noted, those that have gone without an answer for the whole turn after
+    /// their own. Of a flow that is idle, all.
     pub(super) fn unanswered(&self, is_idle: bool) -> u32 {
         self.unanswered + if is_idle { self.waiting[0] + self.waiting[1] } else { 0 }
     }

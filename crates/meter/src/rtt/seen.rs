@@ -28,7 +28,7 @@ impl Duplicates {
     }
 }
 
-/// Whether a packet that looks like one before may be another one all the same: without the
+/// Whether a packet that looks like one before may be another one all the same. Without the
 /// identification of IPv4 there is only what its headers say. `offered`: the other side has said
 /// that something is missing, and its sender may repeat it at once. Of QUIC the headers say
 /// nothing, and a copy spoils no sample.

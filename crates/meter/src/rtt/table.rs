@@ -57,8 +57,8 @@ impl Table {
         })
     }
 
-    /// An entry for a new flow: a free one, or that of a flow that is closed, idle, or has
-    /// only ever heard one side, in this order. Live two-way flows are not given up.
+    /// An entry for a new flow: a free one, or that of another flow. Taken is one that is closed,
+    /// idle, or has only ever heard one side, in this order. Live two-way flows are not given up.
     pub(super) fn vacancy(&self, bucket: usize, clock: &Clock) -> Option<Vacancy> {
         let ways = bucket * WAYS..(bucket + 1) * WAYS;
         if let Some(way) = self.tags[bucket].0.iter().position(|&tag| tag == 0) {

@@ -441,7 +441,7 @@ enum Value {
     Slow(u32),
 }
 
-/// Arms a TSval with the first segment that carries data and it: one that is sent again with data
+/// Arms a TSval with the first segment that carries data and it. One that is sent again with data
 /// shows which copy arrived (RFC 7323, section 4). So what is sent again, or not in order, can be
 /// timed, too. Where there is none, the sequence number of new data, by Karn's rule (RFC 6298,
 /// section 3).

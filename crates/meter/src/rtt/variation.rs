@@ -1,4 +1,4 @@
-//! One-way delay variation from a sender's TSval clock (RFC 7323, section 5.4): how much
+//! One-way delay variation from a sender's TSval clock (RFC 7323, section 5.4). It is how much
 //! later than its clock says a segment arrives, against the earliest so far.
 
 use super::clock::{Clock, ticks_to_ns};

@@ -1,8 +1,8 @@
 //! How fast an error budget is spent.
 //!
-//! The budget is what the target leaves: 1 - target, over a period. It burns at a rate of 1 where it
-//! would be spent at the end of the period. An alert has two windows and fires while it burns faster
-//! than a factor in both: the long one shows that it matters, the short one that it goes on.
+//! The budget is what the target leaves: 1 - target, over a period. It burns at a rate of 1 where
+//! it would be spent at the end of the period. An alert has two windows and fires while it burns
+//! faster than a factor in both. The long one shows that it matters, the short one that it goes on.
 //!
 //! Rates come from intervals as they look by themselves (good or bad), not from availability, whose
 //! transitions are dated back. Unknown time and what is left out are in neither part of a rate.
@@ -89,8 +89,8 @@ struct BurnStep {
 
 impl BurnRule {
     /// The pairs for a period of 30 days. They fire when 2 % of the budget went in 1 h, 5 % in 6 h,
-    /// or 10 % in 3 d (chapter 5 of The Site Reliability Workbook, as quoted in the documentation
-    /// of Datadog and Elastic). The third pair, 10 % in 1 d, is from memory.
+    /// or 10 % in 3 d. So it is in chapter 5 of The Site Reliability Workbook, as quoted in the
+    /// documentation of Datadog and Elastic. The third pair, 10 % in 1 d, is from memory.
     pub const USUAL: [BurnRule; 4] = {
         use BurnSeverity::{Page, Ticket};
         [

@@ -1,8 +1,8 @@
 //! Members of a group that lose more than the others: a bad link among equal-cost paths.
 //!
 //! Each member is held against all others of its group by Fisher's exact test, one-sided, from
-//! counts alone. The tests are many, so their probabilities are adjusted by the procedure of Holm:
-//! where no member is worse, any is named with at most the stated error rate.
+//! counts alone. The tests are many, so their probabilities are adjusted by the procedure of Holm.
+//! Where no member is worse, any is named with at most the stated error rate.
 //!
 //! The test takes losses to be independent. They come in bursts, so all counts are divided by the
 //! dispersion: the variance of losses in an interval over their mean.

@@ -63,8 +63,8 @@ pub enum ObjectiveMetric {
         /// Greatest value, ns.
         limit: ObjectiveLimit,
     },
-    /// A percentile of the delay less the least delay of the window (PDV, RFC 5481, section 4.2;
-    /// IPDV of ITU-T Y.1541, frame delay range of MEF).
+    /// A percentile of the delay less the least delay of the window (PDV, RFC 5481, section 4.2).
+    /// It is the IPDV of ITU-T Y.1541 and the frame delay range of MEF.
     PdvPercentile {
         /// Which, percent.
         percent: f64,

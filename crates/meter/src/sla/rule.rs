@@ -12,7 +12,7 @@ use super::window::SECOND;
 pub enum AvailabilityRule {
     /// A sliding window (MEF 10.x and 35; with intervals of a second also ITU-T G.826 and Y.1563).
     /// Time becomes unavailable where `window` intervals in a row are lossier than `loss_ratio`,
-    /// from the first of them on; available again where as many are not.
+    /// from the first of them on. It is available again where as many are not.
     Sliding {
         /// The small interval (Δt), ns (100 ms to 1 h).
         interval_ns: i64,

@@ -1,5 +1,5 @@
-//! Availability by a sliding window: MEF 10.x and 35; with intervals of a second and a window of
-//! ten the unavailable seconds of ITU-T G.826 and RFC 4805, section 3.
+//! Availability by a sliding window, as in MEF 10.x and 35. With intervals of a second and a window
+//! of ten it gives the unavailable seconds of ITU-T G.826 and RFC 4805, section 3.
 //!
 //! Definition, looking ahead: before the first interval the state is available. Where it is
 //! available before interval k, and the n intervals from k on are all bad, k is unavailable. Where

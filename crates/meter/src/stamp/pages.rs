@@ -1,5 +1,5 @@
-//! Histograms for many streams in bounded memory: the counts of one power of two
-//! are a page of 32 small counters, one cache line, from a pool.
+//! Histograms for many streams in bounded memory. The counts of one power of two are a page of 32
+//! small counters, one cache line, from a pool.
 //!
 //! A stream's delays lie within a few powers of two, so a page list is short. Thousands of streams
 //! share a pool that was allocated once. The page used last is first in the list, and the histogram
@@ -34,8 +34,8 @@ struct Page([u16; SUB_BUCKETS]);
 #[derive(Clone, Copy)]
 pub(crate) struct PagedHist {
     count: u64,
-    /// The low and the high half of the sum: a peer's clock may be decades off, and 128 bits
-    /// in one would be aligned to 16 bytes.
+    /// The low and the high half of the sum. A peer's clock may be decades off, and 128 bits in one
+    /// would be aligned to 16 bytes.
     sum: [u64; 2],
     min: i64,
     max: i64,
@@ -45,8 +45,8 @@ pub(crate) struct PagedHist {
 }
 
 impl Pages {
-    /// A pool of `limit` pages, all memory touched: a first touch takes the kernel up to
-    /// a tenth of a millisecond, which no send should wait for.
+    /// A pool of `limit` pages, all memory touched. A first touch takes the kernel up to a tenth of
+    /// a millisecond, which no send should wait for.
     pub(crate) fn new(limit: usize) -> Self {
         let limit = limit.min(NONE as usize - 1);
         let mut counts = vec![Page([1; SUB_BUCKETS]); limit];

@@ -44,8 +44,9 @@ impl Clock {
         }
     }
 
-    /// T2 and T3 of a packet that came at `near`: by the format that it names (RFC 8186), but by
-    /// the other one if only that is near. Where both are far off the peer's word stands.
+    /// T2 and T3 of a packet that came at `near`. They are read by the format that it names (RFC
+    /// 8186), but by the other one if only that is near. Where both are far off the peer's word
+    /// stands.
     #[inline]
     fn read_both(&self, packet: &ReflectorPacket<&[u8]>, near: Time) -> PeerTimes {
         let wire = (packet.receive_timestamp(), packet.timestamp());
@@ -260,9 +261,9 @@ impl Reply {
         clock.read(self.echo, TimestampFormat::Ntp, near)
     }
 
-    /// Reads a reply of STAMP, or of TWAMP Light, whose layout is the same up to the
-    /// sender's TTL (RFC 8762, section 4.6; RFC 5357, section 4.2.1). Times are in the
-    /// format that the peer's error estimate names (RFC 8186).
+    /// Reads a reply of STAMP, or of TWAMP Light. The layout is the same up to the sender's TTL
+    /// (RFC 8762, section 4.6; RFC 5357, section 4.2.1). Times are in the format that the peer's
+    /// error estimate names (RFC 8186).
     #[inline]
     pub(crate) fn read(
         frame: &[u8],

@@ -5,9 +5,9 @@
 //! length, never more. Only a request shorter than the base packet gets a longer reply
 //! (RFC 8762, section 4.6), which waits in a small queue for `poll_transmit`.
 //!
-//! Timestamps go out in NTP format, UTC (RFC 8762, section 4.2.1: the default, and section
-//! 4.6: what TWAMP Light expects), whatever the request's own format: each side says with
-//! its Z bit how it writes.
+//! Timestamps go out in NTP format, UTC, whatever the request's own format. That is the default
+//! (RFC 8762, section 4.2.1), and what TWAMP Light expects (section 4.6). Each side says with its Z
+//! bit how it writes.
 //!
 //! A request whose UDP checksum shows it damaged is dropped; one that only lacks what a
 //! network card would have completed is not (see [`sonde_wire::udp_intact`]). The reply's

@@ -58,8 +58,8 @@ impl SendQueue {
         }
     }
 
-    /// The stream that sends `count` streams after the one at the top, if its lane alone decides:
-    /// a guess, good enough for fetching its memory in time.
+    /// The stream that sends `count` streams after the one at the top, if its lane alone decides.
+    /// It is a guess, good enough for fetching its memory in time.
     #[inline]
     pub(crate) fn ahead(&self, count: usize) -> Option<u32> {
         match self.top? {

@@ -1,7 +1,7 @@
 //! The STAMP session-sender (RFC 8762, section 4.2) for many streams on one schedule.
 //!
-//! Delays are computed from the best stamp of each packet's true departure, not from
-//! the time stamp it carries: that one is written before the packet leaves.
+//! Delays are computed from the best stamp of each packet's true departure, not from the time stamp
+//! it carries. That one is written before the packet leaves.
 
 mod change;
 mod receive;
@@ -65,7 +65,7 @@ pub struct Sender {
     end: i64,
     /// When sending ended.
     stopped: Time,
-    /// The turn that last gave a reply, and when the first of its replies came: those that came
+    /// The turn that last gave a reply, and when the first of its replies came. Those that came
     /// later may still wait to be handed over.
     heard: (Time, Time),
 }

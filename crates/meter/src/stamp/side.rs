@@ -6,7 +6,7 @@
 //! of one session that counts each of our requests once. So a side is stated only where they
 //! prove it, and whatever speaks against it makes losses nearby unknown:
 //!
-//! - A sequence number that was given before, or fewer of them than answers: the reflector was
+//! - A sequence number that was given before, or fewer of them than answers. The reflector was
 //!   restarted, or the probe was a new session to it (a NAT gave it another port).
 //! - More sequence numbers than requests: some were duplicated on their way, another sender shares
 //!   the session, or the numbers began elsewhere. A duplicate whose own reply is lost hides a loss

@@ -1,6 +1,6 @@
-//! What applications say at the beginning: a DNS query and its answer (RFC 1035), an
-//! HTTP/1 request and its response (RFC 9112), TLS hellos (RFC 8446). Names are under
-//! "example" (RFC 2606), one a flow.
+//! What applications say at the beginning. These are a DNS query and its answer (RFC 1035), an
+//! HTTP/1 request and its response (RFC 9112), TLS hellos (RFC 8446). Names are under "example"
+//! (RFC 2606), one a flow.
 
 use std::io::{Cursor, Write as _};
 

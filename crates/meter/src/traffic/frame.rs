@@ -275,8 +275,8 @@ fn outer(
 }
 
 /// Source and destination port of the outer header; `None` for GRE. The ends of VXLAN and GENEVE
-/// both send to the well-known port, from one that stands for the flow (RFC 7348, section 5; RFC
-/// 8926, section 3.3). So the two directions are not each other's keys reversed.
+/// both send to the well-known port. They send from one that stands for the flow (RFC 7348, section
+/// 5; RFC 8926, section 3.3). So the two directions are not each other's keys reversed.
 pub(super) fn tunnel_ports(flow: &Flow, side: u8) -> Option<[u16; 2]> {
     let port = match flow.encapsulation {
         Encapsulation::GtpU => return Some([2152, 2152]),

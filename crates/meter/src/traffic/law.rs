@@ -44,7 +44,7 @@ impl Length {
         }
     }
 
-    /// The law of this kind whose expectation is `mean`: of a constant the nearest whole
+    /// The law of this kind whose expectation is `mean`. Of a constant it is the nearest whole
     /// number, of a Pareto law another tail index between the same bounds.
     pub fn with_mean(self, mean: f64) -> Result<Length, TrafficError> {
         let unreachable = TrafficError::Law(

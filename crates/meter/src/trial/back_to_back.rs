@@ -1,5 +1,5 @@
-//! Back-to-back frames (RFC 2544, section 26.4, as updated by RFC 9004): the longest burst at
-//! the greatest rate that the device forwards whole, and the buffer time that follows.
+//! Back-to-back frames (RFC 2544, section 26.4, as updated by RFC 9004). It finds the longest burst
+//! at the greatest rate that the device forwards whole, and the buffer time that follows.
 
 use sonde_results::Trial;
 use sonde_results::bench::{Finding, Quantity};

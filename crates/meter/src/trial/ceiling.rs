@@ -12,7 +12,7 @@ use super::{NextTrial, Procedure};
 /// frames leave in time, twice.
 ///
 /// A load that the tester cannot pace costs a search several tries, and its bound would be the
-/// tester's; so the search is not to begin there.
+/// tester's. So the search is not to begin there.
 #[derive(Clone, Debug)]
 pub struct TesterCeiling {
     /// What the medium carries, frames/s; infinite: it sets no bound.
@@ -46,9 +46,10 @@ impl TesterCeiling {
         }
     }
 
-    /// Where searches are to begin, frames/s in each direction: a little below what was found, so
-    /// that a tester's worse moments do not cost them tries. The medium's rate where that was kept.
-    /// Where no load was valid, the last one that was tried. 0: not a frame could be sent.
+    /// Where searches are to begin, frames/s in each direction. It is a little below what was
+    /// found, so that a tester's worse moments do not cost them tries. The medium's rate where that
+    /// was kept. Where no load was valid, the last one that was tried. 0: not a frame could be
+    /// sent.
     pub fn load(&self) -> f64 {
         match self.present {
             None => 0.0,

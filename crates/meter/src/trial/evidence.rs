@@ -1,6 +1,6 @@
-//! What the trials of a measurement show beside what its procedure asks: a direction in which
-//! nothing ever arrives, frames that were damaged, loss that does not depend on the load. It
-//! applies to every procedure, and is found in the trials themselves.
+//! What the trials of a measurement show beside what its procedure asks. There may be a direction
+//! in which nothing ever arrives, frames that were damaged, loss that does not depend on the load.
+//! It applies to every procedure, and is found in the trials themselves.
 
 use sonde_results::Trial;
 use sonde_results::bench::Finding;

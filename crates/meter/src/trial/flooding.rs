@@ -1,6 +1,6 @@
-//! Flooding of a bridge: the greatest rate of frames to unknown stations of which every other
-//! port receives every copy (RFC 2285, section 3.8.3, names the copies; searched as
-//! the throughput of RFC 2889, section 5.1).
+//! Flooding of a bridge. It is the greatest rate of frames to unknown stations of which every other
+//! port receives every copy. RFC 2285, section 3.8.3, names the copies; it is searched as the
+//! throughput of RFC 2889, section 5.1.
 
 use sonde_results::trial::Pattern;
 

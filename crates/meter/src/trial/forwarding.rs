@@ -1,5 +1,5 @@
-//! Forwarding rates of a switch (RFC 2285, section 3.6; RFC 2889, sections 5.1 and 5.6): at the
-//! maximum offered load, and the greatest that any load brings forth.
+//! Forwarding rates of a switch (RFC 2285, section 3.6; RFC 2889, sections 5.1 and 5.6). They are
+//! the rate at the maximum offered load, and the greatest that any load brings forth.
 
 use sonde_results::Trial;
 use sonde_results::bench::{Finding, Quantity};

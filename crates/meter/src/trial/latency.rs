@@ -60,7 +60,7 @@ impl LatencyConfig {
     }
 
     /// At next to no load (`idle_fps`), and at 10, 50, 90 and 100 % of the rate found, one trial
-    /// each: "@0", "@10", "@50", "@90", "@100" (RFC 2544 has only the last one).
+    /// each. They are "@0", "@10", "@50", "@90", "@100"; RFC 2544 has only the last one.
     pub fn profile(found_fps: f64, idle_fps: f64) -> LatencyConfig {
         let load = |label: &str, rate_fps| LabelledLoad { label: label.into(), rate_fps };
         let mut loads = vec![load("0", idle_fps.min(0.1 * found_fps))];

@@ -1,5 +1,5 @@
-//! Frame loss rate (RFC 1242, section 3.6; RFC 2544, section 26.3): the share of lost frames at the
-//! greatest load, at 90 % of it and so on. It ends when two loads in a row lose nothing.
+//! Frame loss rate (RFC 1242, section 3.6; RFC 2544, section 26.3). It is the share of lost frames
+//! at the greatest load, at 90 % of it and so on. It ends when two loads in a row lose nothing.
 
 use sonde_results::Trial;
 use sonde_results::bench::{Finding, Quantity};

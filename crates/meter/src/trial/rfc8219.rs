@@ -1,5 +1,5 @@
-//! Latency, packet delay variation and inter-packet delay variation (RFC 8219, sections 7.2
-//! and 7.3): each the summary of 20 trials, their median between 1st and 99th percentile.
+//! Latency, packet delay variation and inter-packet delay variation (RFC 8219, sections 7.2 and
+//! 7.3). Each is the summary of 20 trials, their median between 1st and 99th percentile.
 
 use sonde_results::Trial;
 use sonde_results::bench::{Finding, Quantity};

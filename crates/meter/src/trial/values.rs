@@ -106,8 +106,8 @@ pub(super) fn deviation(values: &[f64]) -> Option<f64> {
     (values.len() > 1).then(|| (squares / (values.len() - 1) as f64).sqrt())
 }
 
-/// The median of what repeated trials found, between their 1st and 99th percentile (RFC
-/// 8219, section 7.2 and others: the summary of at least 20 trials).
+/// The median of what repeated trials found, between their 1st and 99th percentile. It is the
+/// summary of at least 20 trials (RFC 8219, section 7.2 and others).
 pub(super) fn add_spread(finding: &mut Finding, name: &str, unit: &str, values: &[f64]) {
     let (Some(median), Some(p1), Some(p99)) =
         (median(values), percentile(values, 0.01), percentile(values, 0.99))

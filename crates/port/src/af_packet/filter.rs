@@ -1,6 +1,6 @@
-//! Which packets the packet socket takes: a classic BPF program that leaves most of the
-//! others in the kernel, and the exact check on what passes it. A port that watches takes
-//! so many bytes of everything, without either.
+//! Which packets the packet socket takes. A classic BPF program leaves most of the others in the
+//! kernel, and what passes it is checked exactly. A port that watches takes so many bytes of
+//! everything, without either.
 
 use sonde_sys::syscall::op;
 use sonde_wire::parse_udp;

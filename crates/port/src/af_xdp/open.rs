@@ -214,9 +214,9 @@ impl AfXdp {
         })
     }
 
-    /// A second half of a port that takes everything, for a thread of its own: it sends, and has
-    /// the `frames` that were kept for it. Drop it first: drivers send by zero copy only while
-    /// the program is attached.
+    /// A second half of a port that takes everything, for a thread of its own. It sends, and has
+    /// the `frames` that were kept for it. Drop it first: drivers send by zero copy only while the
+    /// program is attached.
     pub(super) fn split_sender(&mut self, frames: u32, mode: Mode) -> Result<AfXdp, OpenError> {
         let first = &mut self.queues[0];
         let at = first.sender_at();

@@ -376,8 +376,8 @@ impl Queue {
         self.counts.tx_frames += 1;
     }
 
-    /// The bytes of a received descriptor in the region, with room for metadata before
-    /// them; `None` when it does not lie inside one of our frames.
+    /// The bytes of a received descriptor in the region, with room for metadata before them. `None`
+    /// when it does not lie inside one of our frames.
     fn range(&self, desc: &xdp_desc) -> Option<Range<usize>> {
         let address = usize::try_from(desc.addr).ok()?;
         let (frame, data) = (address / self.frame_size, address % self.frame_size);

@@ -156,8 +156,8 @@ impl Xsk {
         })
     }
 
-    /// Binds it to its queue. A queue that is taken is asked for again for a while: the
-    /// kernel lets go of one some time after its last user has ended.
+    /// Binds it to its queue. A queue that is taken is asked for again for a while. The kernel lets
+    /// go of one some time after its last user has ended.
     pub fn bind(&self) -> Result<(), XskError> {
         let copy = if self.config.zero_copy { libc::XDP_ZEROCOPY } else { libc::XDP_COPY };
         let sg = if self.config.multi_buffer { libc::XDP_USE_SG } else { 0 };

@@ -281,7 +281,7 @@ fn bind_address(v6: bool, address: Option<IpAddr>, port: u16) -> SocketAddr {
     SocketAddr::new(address.unwrap_or(wildcard), port)
 }
 
-/// Bytes of a socket's receive and of its send buffer: 40 ms of 150-byte packets at
+/// Bytes of a socket's receive and of its send buffer. They hold 40 ms of 150-byte packets at
 /// 200,000 a second, each of which the kernel counts as about 800.
 const BUFFER: i32 = 8 << 20;
 /// Packets awaiting their stamps, all sockets together.

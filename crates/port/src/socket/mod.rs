@@ -79,8 +79,8 @@ impl SocketPort {
     /// Binds a socket for every port of the filter.
     ///
     /// # Errors
-    /// [`PortError::Config`] for another mode than [`PortMode::Exchange`]; a port in use, a port
-    /// below 1024 without CAP_NET_BIND_SERVICE, an address that is not this host's, an unknown
+    /// [`PortError::Config`] for another mode than [`PortMode::Exchange`]. Else a port in use, a
+    /// port below 1024 without CAP_NET_BIND_SERVICE, an address that is not this host's, an unknown
     /// interface.
     pub fn open(spec: &OpenSpec) -> Result<SocketPort, PortError> {
         spec.check()?;

@@ -1,8 +1,8 @@
 //! Shares compared by exact probabilities, and many tests at once.
 
 /// Fisher's exact test, one-sided (Fisher, Statistical Methods for Research Workers, 5th edition,
-/// 1934, section 21.02): the probability that, of `n` drawn from `total` of which `marked` are
-/// marked, at least `found` are marked. Small: these have more than their share.
+/// 1934, section 21.02). It is the probability that, of `n` drawn from `total` of which `marked`
+/// are marked, at least `found` are marked. Small: these have more than their share.
 ///
 /// # Panics
 /// Where the counts contradict each other: more found than drawn, or than are marked.
@@ -21,8 +21,8 @@ pub fn fisher_greater(found: u64, n: u64, marked: u64, total: u64) -> f64 {
 }
 
 /// P values adjusted for their number by the step-down procedure of Holm (1979, Scandinavian
-/// Journal of Statistics 6, 65-70): rejecting those at or below a level errs in any of them with at
-/// most that probability, however the tests hang together.
+/// Journal of Statistics 6, 65-70). Rejecting those at or below a level errs in any of them with at
+/// most that probability. That holds however the tests hang together.
 pub fn holm(p: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p.len()).collect();
     order.sort_by(|&a, &b| p[a].total_cmp(&p[b]));

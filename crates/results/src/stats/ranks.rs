@@ -60,8 +60,8 @@ pub fn hodges_lehmann(a: &[f64], b: &[f64]) -> Option<Shift> {
     Some(Shift { shift, interval })
 }
 
-/// Cliff's delta: how much more often a value of `b` is greater than one of `a` than the other
-/// way round, -1 to 1 (Cliff 1993). `None` where one is empty.
+/// Cliff's delta: how much more often a value of `b` is greater than one of `a` than the other way
+/// round (Cliff 1993). It is -1 to 1. `None` where one is empty.
 pub fn cliffs_delta(a: &[f64], b: &[f64]) -> Option<f64> {
     let pairs = a.len() * b.len();
     let signs = b.iter().flat_map(|y| a.iter().map(move |x| i64::from(y > x) - i64::from(y < x)));
@@ -156,7 +156,7 @@ fn cut_off(n: usize, m: usize) -> Option<usize> {
     within.count().checked_sub(1)
 }
 
-/// Complementary error function of x >= 0: the Taylor series of erf (DLMF 7.6.1), and beyond
+/// Complementary error function of x >= 0. It is the Taylor series of erf (DLMF 7.6.1), and beyond
 /// 2.5, where its terms would cancel, the continued fraction (DLMF 7.9.1).
 fn erfc(x: f64) -> f64 {
     let root_of_pi = std::f64::consts::PI.sqrt();

@@ -14,7 +14,7 @@ pub struct ShapleyValue {
 /// Fewest blocks for an interval.
 pub const BLOCKS: usize = 5;
 
-/// The Shapley value of each of k layers, from the value of each of their 2^k subsets: index bit i
+/// The Shapley value of each of k layers, from the value of each of their 2^k subsets. Index bit i
 /// says that layer i is on. It is the layer's marginal contribution, averaged over all orders in
 /// which the layers could have been switched on. The shares add up to the whole change (Shapley
 /// 1953).

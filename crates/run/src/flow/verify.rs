@@ -1,5 +1,5 @@
-//! `sonde flow verify`: what an exporter said, held against the truth, as CESNET's FlowTest
-//! does it: by sums (statistical), flow by flow (precise), field by field (validation).
+//! `sonde flow verify`: what an exporter said, held against the truth, as CESNET's FlowTest does
+//! it. It compares by sums (statistical), flow by flow (precise), field by field (validation).
 //!
 //! Memory: about 150 bytes a flow of the truth with at most one record a direction, else about
 //! 600, whatever the exporter sends. 96 more where fields are compared. Of what differs, counts

@@ -292,8 +292,8 @@ impl Settings {
 
 const NO_UNICAST: &str = "not a unicast address";
 
-/// Settings whose effect depends on `flows`: the key for all targets and that of one, what it needs,
-/// whether it is given, whether it has an effect.
+/// Settings whose effect depends on `flows`. Each has the key for all targets and that of one, what
+/// it needs, whether it is given, whether it has an effect.
 type FlowOption =
     ([&'static str; 2], &'static str, fn(&StreamOptions) -> bool, fn(&StreamSettings) -> bool);
 const FLOW_OPTIONS: [FlowOption; 2] = [
@@ -335,8 +335,8 @@ impl StreamOptions {
         dscp.unwrap_or_default().iter().try_for_each(|&dscp| bounded("dscp", dscp, 0..=63))
     }
 
-    /// The path of a setting of a target that has these of its own: that of all targets, `of_all`,
-    /// or the target's if it is set here.
+    /// The path of a setting of a target that has these of its own. It is that of all targets,
+    /// `of_all`, or the target's if it is set here.
     pub(super) fn key(&self, of_all: &'static str, is_own: impl Fn(&Self) -> bool) -> String {
         if is_own(self) { format!("target.{of_all}") } else { of_all.into() }
     }

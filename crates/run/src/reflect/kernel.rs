@@ -200,8 +200,8 @@ impl Kernel {
         self.port
     }
 
-    /// What numbers the replies of the reflector in user space: that answers the same sessions where
-    /// the program passes a request up, and while it is attached to nothing.
+    /// What numbers the replies of the reflector in user space. That answers the same sessions
+    /// where the program passes a request up, and while it is attached to nothing.
     ///
     /// # Errors
     /// No descriptor to be had.

@@ -1,6 +1,6 @@
 //! Traffic out of a port, paced.
 //!
-//! It is finite and cannot wait: where its interface goes down, loses its carrier or is deleted, it
+//! It is finite and cannot wait. Where its interface goes down, loses its carrier or is deleted, it
 //! ends with that failure, and the truth has what left until then.
 
 use std::time::{Duration, Instant};

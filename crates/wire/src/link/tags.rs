@@ -43,7 +43,7 @@ pub(crate) fn step_over_tags(
 }
 
 /// Steps over an IEEE 802.2 header, where the length of IEEE 802.3 stands in the EtherType's
-/// position: that of SNAP (RFC 1042; IEEE 802.1H for its second identifier), or IP's own.
+/// position. It is that of SNAP (RFC 1042; IEEE 802.1H for its second identifier), or IP's own.
 #[inline]
 pub(crate) fn step_over_llc(
     frame: &[u8],

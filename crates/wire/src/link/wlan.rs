@@ -45,8 +45,9 @@ fn prism(frame: &[u8]) -> Result<usize, Error> {
     if (8..1 << 16).contains(&len) { Ok(len as usize) } else { Err(Error::EtherType) }
 }
 
-/// The header's length and the field `Flags` (radiotap.org): the second one, behind a clock of
-/// eight octets, which are aligned, and as many words of a mask as its highest bits state.
+/// The header's length and the field `Flags` (radiotap.org). The flags are the second field, behind
+/// a clock of eight octets, which are aligned, and as many words of a mask as its highest bits
+/// state.
 fn radiotap(frame: &[u8]) -> Result<(usize, u8), Error> {
     let head = frame.first_chunk::<8>().ok_or(Error::Truncated)?;
     let [version, _, low, high, ..] = *head;

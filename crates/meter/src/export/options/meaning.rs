@@ -54,8 +54,9 @@ fn padded<const N: usize>(text: &str) -> [u8; N] {
     bytes
 }
 
-/// The rate of all selectors together in NetFlow's field: what most collectors multiply by.
-/// samplingAlgorithm (35) does not go with it: nfcapd 1.7.1 knows the two together for nothing.
+/// The rate of all selectors together in NetFlow's field: what most collectors multiply by. The
+/// element samplingAlgorithm (35) does not go with it: nfcapd 1.7.1 knows the two together for
+/// nothing.
 pub(super) struct Sampling {
     pub ipfix: bool,
     pub domain: u32,

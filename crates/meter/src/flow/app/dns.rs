@@ -159,7 +159,7 @@ fn is_known(header: &Header) -> bool {
     matches!(header.flags & OPCODE, QUERY | NOTIFY | UPDATE)
 }
 
-/// A message without a question and without an answer, and nothing behind it but EDNS: an
+/// A message without a question and without an answer, and nothing behind it but EDNS. It is an
 /// error that does not repeat the question, or a query for a cookie (RFC 7873, section 5.4).
 fn is_bare(header: &Header, message: &[u8]) -> bool {
     let rest = &message[HEADER_LEN..];

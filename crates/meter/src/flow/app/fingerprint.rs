@@ -1,5 +1,5 @@
-//! Fingerprints of TLS clients: JA3 (the MD5 of five lists) and JA4, the client's part of
-//! the JA4+ suite, which alone is under a free licence.
+//! Fingerprints of TLS clients: JA3 (the MD5 of five lists) and JA4. JA4 is the client's part of
+//! the JA4+ suite, and alone of it under a free licence.
 
 use md5::{Digest, Md5};
 use ring::digest::{SHA256, digest};

@@ -1,5 +1,5 @@
-//! QUIC Initial packets: their protection can be taken off by everyone who sees the
-//! client's first one (RFC 9001, sections 5.2 to 5.4; RFC 9369, section 3.3).
+//! QUIC Initial packets. Their protection can be taken off by everyone who sees the client's first
+//! one (RFC 9001, sections 5.2 to 5.4; RFC 9369, section 3.3).
 
 use std::ops::Range;
 

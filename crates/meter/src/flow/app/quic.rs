@@ -1,5 +1,5 @@
-//! QUIC (RFC 9000, RFC 9369): the ClientHello in the client's Initial packets, which may be
-//! cut into CRYPTO frames of any order and spread over several packets.
+//! QUIC (RFC 9000, RFC 9369): the ClientHello in the client's Initial packets. It may be cut into
+//! CRYPTO frames of any order and spread over several packets.
 
 use std::sync::Arc;
 

@@ -30,10 +30,10 @@ impl FlowCache {
         self.slots() - 1
     }
 
-    /// The flow to evict when all slots are taken. A sweep goes through all slots again and
-    /// again, and takes the next flow that is closed or has one packet: of those nearly the
-    /// oldest. So a flood of single packets evicts itself. If the next few are all
-    /// established, that which was silent longest goes.
+    /// The flow to evict when all slots are taken. A sweep goes through all slots again and again.
+    /// It takes the next flow that is closed or has one packet: of those nearly the oldest. So a
+    /// flood of single packets evicts itself. If the next few are all established, that which was
+    /// silent longest goes.
     fn least_missed(&mut self) -> u32 {
         let mut longest = (self.worth(self.hand), self.hand);
         for _ in 0..SWEEP {

@@ -1,5 +1,5 @@
-//! What a key has of the layer above IP where the packet alone does not show it: fragments,
-//! and ICMP replies, which belong to the flow of their request.
+//! What a key has of the layer above IP where the packet alone does not show it. It does not in
+//! fragments, nor in ICMP replies, which belong to the flow of their request.
 
 use sonde_wire::feature::{Feature, SHAPE_FRAGMENT, SHAPE_LATER_FRAGMENT, SHAPE_NO_TRANSPORT};
 use sonde_wire::ipv4::{PROTOCOL_ICMP, PROTOCOL_TCP, PROTOCOL_UDP};
@@ -15,8 +15,8 @@ pub(super) fn is_plain(packet: &Feature) -> bool {
 }
 
 impl FlowCache {
-    /// For the key of a packet that is not plain; and whether it is a reply, which counts to
-    /// its request's flow if that is there.
+    /// For the key of a packet that is not plain. And whether it is a reply: that counts to its
+    /// request's flow if that is there.
     #[cold]
     pub(super) fn upper(&mut self, packet: &Feature, at: i64) -> (Upper, bool) {
         let Some(own) = self.own_upper(packet, at) else {
@@ -48,10 +48,10 @@ impl FlowCache {
     }
 }
 
-/// The type and code of the ICMP request that this is a reply to: echo and timestamp of RFC 792,
-/// echo of RFC 4443, section 4. Errors and discovery are flows of their own. So are information
-/// (obsolete, RFC 6918) and codes other than 0: a record that has the request's code would not give
-/// the reply's.
+/// The type and code of the ICMP request that this is a reply to. Known are echo and timestamp of
+/// RFC 792, echo of RFC 4443, section 4. Errors and discovery are flows of their own. So are
+/// information (obsolete, RFC 6918) and codes other than 0: a record that has the request's code
+/// would not give the reply's.
 fn request(protocol: u8, type_code: u16) -> Option<u16> {
     match (protocol, type_code.to_be_bytes()) {
         (PROTOCOL_ICMP, [0, 0]) => Some(8 << 8),

@@ -110,8 +110,8 @@ impl Side {
         self.has(Side::HOLE).then_some(self.hole)
     }
 
-    /// Whether a segment is farther from what was sent than a window that needs no scale: forged,
-    /// corrupt, of a connection whose beginning was not captured, or after a long gap.
+    /// Whether a segment is farther from what was sent than a window that needs no scale. Then it
+    /// is forged, corrupt, of a connection whose beginning was not captured, or after a long gap.
     fn is_far(&self, seq: u32, end: u32) -> bool {
         let known = self.has(Side::ACKED) && self.next.wrapping_sub(self.acked) < MOST_SENT;
         let oldest = if known { self.acked } else { self.next.wrapping_sub(MOST_SENT) };

@@ -1,4 +1,4 @@
-//! What must not be answered lest the answer be answered: replies of other reflectors, our
+//! What must not be answered lest the answer be answered. Such are replies of other reflectors, our
 //! own ones that come back, and what services say that answer any datagram.
 //!
 //! A reflector answers whatever has the length of a request, and so may what stands at the other
@@ -12,8 +12,8 @@
 
 use sonde_wire::Time;
 
-/// Whether a packet that is not zero where a request is (`payload`) has what only a reply has (RFC
-/// 8762, section 4.3.1; RFC 5357, section 4.2.1). That is a receive timestamp close to its transmit
+/// Whether a packet that is not zero where a request is (`payload`) has what only a reply has. RFC
+/// 8762, section 4.3.1; RFC 5357, section 4.2.1. That is a receive timestamp close to its transmit
 /// timestamp or to our own time, or the echo of a timestamp of now. Only seconds are compared,
 /// which lie at the same offset in NTP and PTP format.
 ///
@@ -37,9 +37,9 @@ pub(super) fn is_reply(payload: &[u8], now: u64) -> bool {
     near(received, sent, DWELL) || near(received, now, AGE) || near(echoed, now, AGE)
 }
 
-/// Whether a source port belongs to services that answer what they are sent: a system port
-/// (RFC 6335, section 6) other than those of OWAMP, TWAMP and STAMP (RFC 8545). Any port above
-/// may be the source of an honest sender.
+/// Whether a source port belongs to services that answer what they are sent. Such a port is a
+/// system port (RFC 6335, section 6) other than those of OWAMP, TWAMP and STAMP (RFC 8545). Any
+/// port above may be the source of an honest sender.
 #[inline]
 pub(super) fn is_service(port: u16) -> bool {
     port < 1024 && !matches!(port, 861 | 862)

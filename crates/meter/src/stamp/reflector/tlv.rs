@@ -192,8 +192,8 @@ fn sub_tlvs_are_valid(value: &mut [u8]) -> bool {
     true
 }
 
-/// Fills in what was seen (section 4.2.2). Each question becomes the sub-TLV of the kind of
-/// address that answers it, of the same length; zeros stand for what is not known or not disclosed.
+/// Fills in what was seen (section 4.2.2). Each question becomes the sub-TLV of the kind of address
+/// that answers it, of the same length. Zeros stand for what is not known or not disclosed.
 fn answer_location(value: &mut [u8], observed: &Observed, allowed: bool) {
     let disclose = |port: u16| if allowed { port.to_be_bytes() } else { [0; 2] };
     value[0..2].copy_from_slice(&disclose(observed.destination_port));

@@ -117,8 +117,8 @@ impl Sender {
         Ok(())
     }
 
-    /// What came from nobody we probe: in the shape of an answer to something that we sent a
-    /// moment ago it is a reply that went astray.
+    /// What came from nobody we probe. In the shape of an answer to something that we sent a moment
+    /// ago it is a reply that went astray.
     fn stranger(&mut self, reply: &Reply, at: Time) -> Refusal {
         let age = at - reply.echoed(&self.clock, at);
         if !(0..=self.config.timeout).contains(&age) {

@@ -1,5 +1,5 @@
-//! The loads of a search: integer multiples of equal steps in the logarithm of the rate, chosen
-//! so that each goal's width is almost a whole number of steps. Bisection then is exact
+//! The loads of a search. They are integer multiples of equal steps in the logarithm of the rate,
+//! chosen so that each goal's width is almost a whole number of steps. Bisection then is exact
 //! integer arithmetic and means the same at every magnitude.
 
 /// A load: the index of its step, from 0 at the least load.
@@ -91,7 +91,7 @@ impl Grid {
         low
     }
 
-    /// `load` moved so that it is worth a trial: within the grid, and `width` or more from
+    /// `load` moved so that it is worth a trial. It is within the grid, and `width` or more from
     /// both bounds known so far, or on a limit of the grid. `None`: no such load.
     pub fn fit(
         &self,
@@ -128,8 +128,8 @@ impl Grid {
     }
 }
 
-/// Where to cut the interval from `low` to `high`, wider than `goal`: so that its parts are
-/// `goal` times powers of two, and need no uneven cuts later.
+/// Where to cut the interval from `low` to `high`, wider than `goal`. Its parts are then `goal`
+/// times powers of two, and need no uneven cuts later.
 pub(super) fn middle(low: Load, high: Load, goal: Width) -> Load {
     let whole = high - low;
     debug_assert!(whole > goal);

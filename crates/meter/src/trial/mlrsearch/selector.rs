@@ -1,4 +1,4 @@
-//! Which load a goal wants tried next: from the coarsest of its targets to the goal itself,
+//! Which load a goal wants tried next. It goes from the coarsest of its targets to the goal itself,
 //! each beginning with the bounds of the one before.
 
 use super::grid::{Grid, Load, Width, middle};

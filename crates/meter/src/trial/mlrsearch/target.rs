@@ -87,7 +87,7 @@ impl Stat {
         (excess <= allowed, sum - self.good_long <= allowed)
     }
 
-    /// The loss ratio that conditional throughput is made with: the quantile of the long
+    /// The loss ratio that conditional throughput is made with. It is the quantile of the long
     /// trials that the exceed ratio leaves, those missing taken as total loss (RFC 9971,
     /// "Conditional Throughput").
     pub fn pessimistic_loss_ratio(&self, target: &Target) -> f64 {
