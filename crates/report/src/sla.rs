@@ -8,7 +8,9 @@ use sonde_results::civil_time;
 use sonde_results::sla::{
     ExclusionKind, GroupObjective, MeasuredDirection, ObjectiveMonth, SlaReport,
 };
-use sonde_results::units::{SECOND, format_count, format_duration, format_elapsed};
+use sonde_results::units::{
+    SECOND, format_availability, format_count, format_duration, format_elapsed,
+};
 
 use crate::file::{RenderError, delimited, html};
 use crate::sheet::{Cell, Sheet};
@@ -127,7 +129,9 @@ impl SlaMonthReport<'_> {
                 Cell::Count(objective.missed),
                 Cell::Count(objective.undecided),
                 worst.map_or(Cell::None, |m| m.subject.as_str().into()),
-                worst.and_then(|m| m.windows.compliance()).map_or(Cell::None, share),
+                worst
+                    .and_then(|m| m.windows.compliance())
+                    .map_or(Cell::None, |range| format_availability(range).into()),
                 worst.map_or(Cell::None, availability),
                 worst.map_or(Cell::None, errored),
             ]);
@@ -162,7 +166,7 @@ impl SlaMonthReport<'_> {
                 Cell::Count(windows.missed),
                 Cell::Count(windows.undecided),
                 Cell::Count(windows.excluded),
-                windows.compliance().map_or(Cell::None, share),
+                windows.compliance().map_or(Cell::None, |range| format_availability(range).into()),
                 if month.revision > 0 { Cell::Count(month.revision.into()) } else { Cell::None },
             ]);
         }
@@ -436,20 +440,7 @@ fn excluded_ns(month: &ObjectiveMonth) -> i64 {
 
 fn availability(month: &ObjectiveMonth) -> Cell {
     let of = &month.availability;
-    of.low().zip(of.high()).map_or(Cell::None, share)
-}
-
-/// A share, or a range of shares, in percent. It is rounded down, so that what is not whole never
-/// reads as 100 %.
-fn share((low, high): (f64, f64)) -> Cell {
-    let percent = |share: f64| {
-        let text = format!("{:.4}", (share * 1e6).floor() / 1e4);
-        text.trim_end_matches('0').trim_end_matches('.').to_owned()
-    };
-    match (percent(low), percent(high)) {
-        (low, high) if low == high => format!("{low} %").into(),
-        (low, high) => format!("{low} to {high} %").into(),
-    }
+    of.low().zip(of.high()).map_or(Cell::None, |range| format_availability(range).into())
 }
 
 fn errored(month: &ObjectiveMonth) -> Cell {

@@ -288,6 +288,19 @@ pub fn format_percent(share: f64) -> String {
     }
 }
 
+/// A share, or a range of shares, as per cent with four decimals, rounded down: an availability of
+/// five nines is "99.999%", and what is not whole never reads as 100%.
+pub fn format_availability((low, high): (f64, f64)) -> String {
+    let percent = |share: f64| {
+        let text = format!("{:.4}", (share * 1e6).floor() / 1e4);
+        without_zeros(&text).to_string()
+    };
+    match (percent(low), percent(high)) {
+        (low, high) if low == high => format!("{low}%"),
+        (low, high) => format!("{low}% to {high}%"),
+    }
+}
+
 /// Octets in hexadecimal digits, two for each.
 pub fn format_hex(octets: &[u8]) -> String {
     octets.iter().map(|octet| format!("{octet:02x}")).collect()
@@ -557,6 +570,14 @@ mod tests {
         ] {
             assert_eq!(format_percent(share), text, "{share}");
         }
+    }
+
+    #[test]
+    fn an_availability_is_rounded_down() {
+        assert_eq!(format_availability((1.0, 1.0)), "100%");
+        assert_eq!(format_availability((0.999_99, 0.999_99)), "99.999%");
+        assert_eq!(format_availability((0.999_999_9, 1.0)), "99.9999% to 100%");
+        assert_eq!(format_availability((0.0, 0.5)), "0% to 50%");
     }
 
     proptest! {

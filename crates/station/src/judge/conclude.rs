@@ -5,7 +5,9 @@ use sonde_meter::sla::{JudgeOutput, Objective};
 use sonde_results::sla::{
     AvailabilityLabel, LossDirection, ObjectiveMonth, SlaEvent, SlaEventKind, UndecidedReason,
 };
-use sonde_results::units::{format_count, format_duration, format_elapsed, format_share};
+use sonde_results::units::{
+    format_availability, format_count, format_duration, format_elapsed, format_share,
+};
 
 use super::burn::{self, BurnChange, BurnWatch};
 use super::located::LocatedLoss;
@@ -192,13 +194,10 @@ impl StationJudge {
         let figures = serde_json::to_value(month).unwrap_or_default();
         let mut labels = labels.clone();
         labels.insert("objective".into(), month.objective.clone());
-        let share = |(low, high): (f64, f64)| match (low * 100.0, high * 100.0) {
-            (low, high) if low == high => format!("{low:.3} %"),
-            (low, high) => format!("{low:.3} to {high:.3} %"),
-        };
-        let kept = month.windows.compliance().map_or("no window".into(), share);
+        let kept = month.windows.compliance().map_or("no window".into(), format_availability);
         let available = month.availability.low().zip(month.availability.high());
-        let available = available.map(|range| format!(", available {}", share(range)));
+        let available =
+            available.map(|range| format!(", available {}", format_availability(range)));
         let title = format!(
             "{}: month closed: {}: windows kept {kept}{}",
             subject_name(&labels),
