@@ -20,6 +20,8 @@ pub enum Uses {
     Namespaces,
     /// Trials of a tester.
     Trials,
+    /// Programs that the settings name, which have no more rights than is kept.
+    Programs,
     /// Commands and laboratories: all that root may do.
     Commands,
 }
@@ -33,6 +35,7 @@ pub fn give_up(uses: &[Uses], writes: &[PathBuf]) -> Result<(), RunError> {
     let needs = Needs {
         capabilities: uses.iter().flat_map(|uses| uses.capabilities()).copied().collect(),
         writes: writes.to_vec(),
+        programs: uses.contains(&Uses::Programs),
         commands: uses.contains(&Uses::Commands),
     };
     let failed = |e| anyhow::anyhow!("cannot give up the capabilities that are not needed: {e}");
@@ -44,8 +47,11 @@ pub fn give_up(uses: &[Uses], writes: &[PathBuf]) -> Result<(), RunError> {
 
 /// Those of `wanted` for which what `kept` needs does not suffice.
 pub fn beyond(kept: &[Uses], wanted: &[Uses]) -> Vec<Uses> {
-    let kept: Vec<Capability> = kept.iter().flat_map(|u| u.capabilities()).copied().collect();
-    let lacks = |uses: &&Uses| uses.capabilities().iter().any(|c| !kept.contains(c));
+    let held: Vec<Capability> = kept.iter().flat_map(|u| u.capabilities()).copied().collect();
+    let lacks = |uses: &&Uses| match uses {
+        Uses::Programs | Uses::Commands => !kept.contains(uses),
+        uses => uses.capabilities().iter().any(|c| !held.contains(c)),
+    };
     wanted.iter().filter(lacks).copied().collect()
 }
 
@@ -56,6 +62,7 @@ impl fmt::Display for Uses {
             Uses::Program => f.write_str("programs in the kernel"),
             Uses::Namespaces => f.write_str("network namespaces"),
             Uses::Trials => f.write_str("trials"),
+            Uses::Programs => f.write_str("programs that are told of alerts"),
             Uses::Commands => f.write_str("commands"),
         }
     }
@@ -77,7 +84,7 @@ impl Uses {
             Uses::Program => &[NetRaw, NetAdmin, Bpf, Perfmon],
             Uses::Namespaces => &[SysAdmin],
             Uses::Trials => &[NetRaw, NetAdmin, Bpf, Perfmon, SysNice],
-            Uses::Commands => &[],
+            Uses::Programs | Uses::Commands => &[],
         }
     }
 }
@@ -91,6 +98,8 @@ mod tests {
         let kept = [Uses::Engine(Engine::AfPacket)];
         assert_eq!(beyond(&kept, &[Uses::Engine(Engine::Socket)]), []);
         assert_eq!(beyond(&kept, &[Uses::Program, kept[0]]), [Uses::Program]);
+        assert_eq!(beyond(&kept, &[Uses::Programs]), [Uses::Programs]);
+        assert_eq!(beyond(&[Uses::Programs], &[Uses::Programs]), []);
         assert_eq!(Uses::Program.to_string(), "programs in the kernel");
     }
 }

@@ -27,6 +27,7 @@ use sonde_run::{flow, probe, reflect, rtt};
 
 use crate::alert::route::LabelPatterns;
 use crate::alert::settings::AlertSettings;
+use crate::alert::sink::SinkConfig;
 use crate::export::on_demand::{ModuleSettings, Modules};
 use crate::export::settings::ExportSettings;
 use crate::export::thread::ExportTable;
@@ -131,9 +132,12 @@ impl Config {
         self.station.name.clone().unwrap_or_else(|| sonde_sys::host::HostFacts::read().name)
     }
 
-    /// What its units need of root's rights.
+    /// What its units and receivers of alerts need of the rights that a station started with.
     pub fn uses(&self) -> Vec<Uses> {
-        self.plan.iter().flat_map(|(_, unit)| unit.uses()).collect()
+        let receivers = self.alert.iter().flat_map(|alert| alert.receiver.values());
+        let programs = receivers.filter(|sink| matches!(sink, SinkConfig::Exec(_)));
+        let units = self.plan.iter().flat_map(|(_, unit)| unit.uses());
+        units.chain(programs.map(|_| Uses::Programs)).collect()
     }
 
     /// Files and folders that it writes to.

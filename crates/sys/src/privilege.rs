@@ -42,6 +42,8 @@ pub struct Needs {
     /// Files and folders that it will make or write. Where they are not the other user's, the
     /// process stays root.
     pub writes: Vec<PathBuf>,
+    /// It starts programs, which have no more rights than it has itself.
+    pub programs: bool,
     /// It starts programs, and makes namespaces: then it stays root, with all that belongs to it.
     pub commands: bool,
 }
@@ -205,6 +207,9 @@ fn refuse_calls(needs: &Needs) -> io::Result<()> {
     let mut refused: Vec<libc::c_long> = NEVER.to_vec();
     if !needs.commands {
         refused.extend(COMMANDS);
+        if !needs.programs {
+            refused.extend(PROGRAMS);
+        }
         if !needs.capabilities.contains(&Capability::SysAdmin) {
             refused.push(libc::SYS_setns);
         }
@@ -291,10 +296,10 @@ const NEVER: [libc::c_long; 24] = [
     // What is done by its rings passes no filter.
     libc::SYS_io_uring_setup,
 ];
-/// What takes a command of the shell, or a laboratory.
-const COMMANDS: [libc::c_long; 18] = [
-    libc::SYS_execve,
-    libc::SYS_execveat,
+/// What takes a program.
+const PROGRAMS: [libc::c_long; 2] = [libc::SYS_execve, libc::SYS_execveat];
+/// What takes a command of root's, or a laboratory.
+const COMMANDS: [libc::c_long; 16] = [
     libc::SYS_mount,
     libc::SYS_umount2,
     libc::SYS_pivot_root,
@@ -390,6 +395,33 @@ mod tests {
     }
 
     #[test]
+    fn programs_have_no_more_rights_than_who_starts_them() {
+        let name = "programs_have_no_more_rights_than_who_starts_them";
+        if sonde_lab::skip(name) {
+            return;
+        }
+        apart(name, || {
+            let capabilities = vec![Capability::NetRaw];
+            let needs = Needs { capabilities, programs: true, ..Needs::default() };
+            assert_eq!(confine(&needs).unwrap(), None);
+            packet_socket().unwrap();
+            let output = Command::new("cat").arg("/proc/self/status").output().unwrap();
+            let text = String::from_utf8(output.stdout).unwrap();
+            let field = |name: &str| {
+                let found = text.lines().find_map(|line| line.strip_prefix(name));
+                found.unwrap_or_else(|| panic!("no {name} in {text}")).trim().to_owned()
+            };
+            for name in ["CapInh:", "CapPrm:", "CapEff:", "CapAmb:"] {
+                assert_eq!(field(name), "0000000000000000", "{name}");
+            }
+            assert_ne!(field("Uid:").split('\t').next(), Some("0"));
+            assert_eq!((field("NoNewPrivs:"), field("Seccomp:")), ("1".into(), "2".into()));
+            let refused = Command::new("unshare").args(["--net", "true"]).output().unwrap();
+            assert!(!refused.status.success(), "{refused:?}");
+        });
+    }
+
+    #[test]
     fn root_stays_where_its_files_are_and_says_so() {
         let name = "root_stays_where_its_files_are_and_says_so";
         if sonde_lab::skip(name) {
@@ -420,7 +452,7 @@ mod tests {
 
     #[test]
     fn every_refused_call_jumps_to_the_refusal() {
-        let calls = [&NEVER[..], &COMMANDS[..]].concat();
+        let calls = [&NEVER[..], &COMMANDS[..], &PROGRAMS[..]].concat();
         let program = filter(&calls);
         let last = program.len() - 1;
         for (i, step) in program.iter().enumerate().skip(4).take(calls.len()) {

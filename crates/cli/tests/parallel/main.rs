@@ -2,6 +2,7 @@
 //! depends on what else the machine does.
 
 mod bench_bridge;
+mod exec_cli;
 mod explain_cli;
 mod flow_cli;
 mod flow_collectors;
