@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 use sonde_api::instant::QueryRange;
-use sonde_api::problem::ProblemDetails;
+use sonde_api::problem::{ProblemDetails, ProblemKind};
 use sonde_api::sql::{
     SqlCatalogue, SqlColumn, SqlColumnEntry, SqlQueries, SqlQuery, SqlTable, SqlTableEntry,
     exact_integer,
 };
-use sonde_store::{Limit, SqlValue, TimeRange};
+use sonde_store::{Limit, SqlValue, StoreError, TimeRange};
 
 use super::{StationBackend, of_store};
 use crate::service::steady;
@@ -27,7 +27,16 @@ impl SqlQueries for StationBackend {
         };
         let range = TimeRange { from_ns: range.from.ns(), to_ns: range.to.ns() };
         let found = self.core.reader.sql(&query.sql, range, &limit);
-        let found = found.map_err(|error| of_store(&error))?;
+        let found = found.map_err(|error| match error {
+            StoreError::Stopped if steady() >= end => {
+                let why = format!(
+                    "the statement took longer than {} s; have it read less, or raise limit_s (up to 50)",
+                    query.limit_s()
+                );
+                ProblemDetails::new(ProblemKind::Unprocessable, why)
+            }
+            error => of_store(&error),
+        })?;
         let mut columns: Vec<SqlColumn> = found
             .columns
             .into_iter()

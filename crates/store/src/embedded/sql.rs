@@ -6,6 +6,7 @@
 //! not reading is refused when the question is prepared.
 
 mod functions;
+mod linear;
 mod tables;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -118,8 +119,9 @@ fn open(catalogue: &Path, limit: &Limit) -> rusqlite::Result<Connection> {
     connection.pragma_update(None, "max_page_count", pages as i64)?;
     // What a sort needs goes to files, of which only so much is in memory.
     connection.pragma_update(None, "temp_store", "FILE")?;
-    let most = (limit.memory_octets / 16).clamp(4_096, 1 << 24) as i32;
-    connection.set_limit(SqliteLimit::SQLITE_LIMIT_LENGTH, most)?;
+    for (of, most) in LIMITS {
+        connection.set_limit(of, most)?;
+    }
     connection.execute("ATTACH DATABASE ?1 AS catalogue", [catalogue.display().to_string()])?;
     for table in TABLES {
         let columns: Vec<String> =
@@ -131,9 +133,10 @@ fn open(catalogue: &Path, limit: &Limit) -> rusqlite::Result<Connection> {
         ))?;
     }
     functions::add(&connection)?;
+    linear::add(&connection)?;
     let stop = limit.stop.clone();
     let stopped = move || stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed));
-    connection.progress_handler(1_000, Some(stopped))?;
+    connection.progress_handler(LOOK_EVERY, Some(stopped))?;
     Ok(connection)
 }
 
@@ -143,12 +146,13 @@ fn reads(text: &str, connection: &mut Connection) -> rusqlite::Result<Reads> {
     let noted = reads.clone();
     connection.authorizer(Some(move |context: AuthContext<'_>| match context.action {
         AuthAction::Read { table_name, column_name } => {
-            let hidden = table_name.starts_with("sqlite_") || HIDDEN.contains(&table_name);
+            let hidden = HIDDEN.contains(&table_name)
+                || HIDDEN_KINDS.iter().any(|kind| table_name.starts_with(kind));
             lock(&noted).entry(table_name.into()).or_default().insert(column_name.into());
             if hidden { Authorization::Deny } else { Authorization::Allow }
         }
         AuthAction::Select | AuthAction::Recursive => Authorization::Allow,
-        AuthAction::Function { function_name } if function_name != "load_extension" => {
+        AuthAction::Function { function_name } if linear::ALLOWED.contains(&function_name) => {
             Authorization::Allow
         }
         _ => Authorization::Deny,
@@ -347,6 +351,17 @@ const TABLES: [Table; 8] = [
 ];
 /// Tables of the catalogue that say nothing to people.
 const HIDDEN: [&str; 2] = ["meta", "writer"];
+/// Virtual tables that say how the store lies in files, by the begin of their names.
+const HIDDEN_KINDS: [&str; 5] = ["sqlite_", "pragma_", "dbstat", "bytecode", "tables_used"];
+/// What one step of a statement may cost: between two steps it is interrupted, within one it is not.
+const LIMITS: [(SqliteLimit, i32); 4] = [
+    (SqliteLimit::SQLITE_LIMIT_LENGTH, linear::LONGEST as i32),
+    (SqliteLimit::SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 128),
+    (SqliteLimit::SQLITE_LIMIT_EXPR_DEPTH, 200),
+    (SqliteLimit::SQLITE_LIMIT_COMPOUND_SELECT, 100),
+];
+/// Steps between two looks whether it is to end.
+const LOOK_EVERY: i32 = 16;
 /// Octets of a page of the database in memory.
 const PAGE: u64 = 4_096;
 

@@ -127,6 +127,13 @@ fn sql_changes_nothing_and_sees_no_more_than_it_may() {
         "VACUUM INTO '/tmp/other.db'",
         "BEGIN",
         "SELECT load_extension('x')",
+        "SELECT instr(hex(zeroblob(400000)), hex(zeroblob(200000)) || '1')",
+        "SELECT zeroblob(10)",
+        "SELECT randomblob(10)",
+        "SELECT unhex('00', '11')",
+        "SELECT sqlite_version()",
+        "SELECT * FROM pragma_database_list",
+        "SELECT * FROM dbstat",
         "SELECT * FROM writer",
         "SELECT sql FROM catalogue.sqlite_master",
         "SELECT 1; DELETE FROM event",
@@ -160,11 +167,11 @@ fn sql_ends_at_its_limits() {
     let few = Limit { scanned_rows: 3, ..Limit::default() };
     assert!(limits("SELECT count(*) FROM iv1m", few).contains("3 rows"));
     let small = Limit { memory_octets: 1 << 20, ..Limit::default() };
-    assert!(
-        limits(&format!("{endless} zeroblob(50000) FROM n"), small.clone())
-            .contains("1048576 octets")
-    );
-    assert!(limits("SELECT hex(zeroblob(900000))", small).contains("1048576 octets"));
+    let text = format!("{endless} format('%50000d', i) FROM n");
+    assert!(limits(&text, small.clone()).contains("1048576 octets"));
+    assert!(limits("SELECT format('%2000000d', 1)", small.clone()).contains("1048576 octets"));
+    let grown = "SELECT replace(format('%200000d', 1), ' ', '0123456789')";
+    assert!(limits(grown, small).contains("more than 1048576 octets"));
     let stopped = Limit { stop: Some(Arc::new(AtomicBool::new(true))), ..Limit::default() };
     let error = reader.sql(&format!("{endless} count(*) FROM n"), RANGE, &stopped).unwrap_err();
     assert!(matches!(error, StoreError::Stopped), "{error}");
@@ -193,6 +200,27 @@ fn what_is_said_to_be_there_can_be_asked() {
             let wide = column.name.ends_with("_sum_ns") && type_of(value) == Some("REAL");
             let same = type_of(value).is_none_or(|t| t == column.sql_type) || wide;
             assert!(same, "{}.{}: {value:?}", table.name, column.name);
+        }
+    }
+}
+
+#[test]
+fn functions_of_text_answer_as_sqlites_own() {
+    let folder = Folder::new();
+    let store = store(&folder);
+    let (reader, plain) = (store.reader(), Connection::open_in_memory().unwrap());
+    let texts = ["''", "'a'", "'abc'", "'aXbXaa'", "'grün ü'", "'ü'", "'Xa'", "NULL", "12", "1.5"];
+    for (a, b) in texts.iter().flat_map(|a| texts.iter().map(move |b| (a, b))) {
+        for call in [
+            format!("instr({a}, {b})"),
+            format!("replace({a}, {b}, 'yy')"),
+            format!("trim({a}, {b})"),
+            format!("ltrim({a}, {b})"),
+            format!("rtrim({a}, {b})"),
+        ] {
+            let text = format!("SELECT quote({call})");
+            let own: String = plain.query_row(&text, [], |row| row.get(0)).unwrap();
+            assert_eq!(ask(&reader, &text), [[SqlValue::Text(own)]], "{call}");
         }
     }
 }
