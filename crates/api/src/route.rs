@@ -4,6 +4,8 @@
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
+use sonde_results::plain_text::is_steering;
 
 use crate::Backend;
 use crate::live::EventStream;
@@ -397,7 +399,35 @@ fn read_body<B: DeserializeOwned>(body: &[u8]) -> Result<B, ProblemDetails> {
     })?;
     json.end()
         .map_err(|error| ProblemDetails::of_body(ProblemKind::Malformed, "", error.to_string()))?;
+    let texts: Value = serde_json::from_slice(body).unwrap_or_default();
+    check_texts(&texts, "")?;
     Ok(read)
+}
+
+/// Refuses texts that would steer the terminal or the reader of whoever they are shown to. A statement in SQL
+/// is shown to nobody, and has lines.
+fn check_texts(value: &Value, pointer: &str) -> Result<(), ProblemDetails> {
+    let wrong = |text: &str, at: &str| match text.chars().find(|c| is_steering(*c)) {
+        Some(c) => {
+            let why =
+                format!("the text has the character {}, which cannot be shown", c.escape_unicode());
+            Err(ProblemDetails::of_body(ProblemKind::Unprocessable, at, why))
+        }
+        None => Ok(()),
+    };
+    match value {
+        Value::String(text) => wrong(text, pointer),
+        Value::Array(items) => {
+            let each = |(i, item)| check_texts(item, &format!("{pointer}/{i}"));
+            items.iter().enumerate().try_for_each(each)
+        }
+        Value::Object(fields) => fields.iter().try_for_each(|(name, field)| {
+            let at = format!("{pointer}/{}", name.replace('~', "~0").replace('/', "~1"));
+            wrong(name, &at)?;
+            if pointer.is_empty() && name == "sql" { Ok(()) } else { check_texts(field, &at) }
+        }),
+        Value::Null | Value::Bool(_) | Value::Number(_) => Ok(()),
+    }
 }
 
 /// RFC 6901.
@@ -462,6 +492,24 @@ mod tests {
         ] {
             assert_eq!(matched(other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn texts_that_steer_are_refused_where_they_stand() {
+        let refused = |body: &str, at: &str| {
+            let value: Value = serde_json::from_str(body).unwrap();
+            let problem = check_texts(&value, "").unwrap_err();
+            assert_eq!(
+                (problem.status, problem.errors[0].pointer.as_deref()),
+                (422, Some(at)),
+                "{problem:?}"
+            );
+        };
+        refused(r#"{"note": "a\u001b[31m"}"#, "/note");
+        refused(r#"{"labels": {"target": ["x", "y\nz"]}}"#, "/labels/target/1");
+        refused(r#"{"labels": {"a\u202e/b": "x"}}"#, "/labels/a\u{202e}~1b");
+        let fine = r#"{"sql": "SELECT 1\n", "note": "größer 東京", "n": 1, "none": null}"#;
+        assert_eq!(check_texts(&serde_json::from_str(fine).unwrap(), ""), Ok(()));
     }
 
     #[test]

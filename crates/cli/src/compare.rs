@@ -10,6 +10,7 @@ use sonde_report::compare::ComparisonRow;
 use sonde_report::quantity::show;
 use sonde_report::{Comparison, ComparisonVerdict, Metrics, Page, compare, figure};
 use sonde_results::bench::BenchRun;
+use sonde_results::plain_text::plain;
 use sonde_results::units::parse_share;
 use sonde_run::error::RunError;
 use sonde_run::files::RunFiles;
@@ -159,7 +160,7 @@ fn as_text(comparison: &Comparison, threshold: f64, style: Style) -> String {
         }
     }
     for (name, a, b) in &comparison.bed {
-        let short = |text: &str| match plain(text) {
+        let short = |text: &str| match plain(text).into_owned() {
             text if text.is_empty() => "-".to_string(),
             text if text.chars().count() > 60 => text.chars().take(59).chain(['…']).collect(),
             text => text,
@@ -242,8 +243,8 @@ fn cells(row: &ComparisonRow, threshold: f64) -> [String; 8] {
         verdict = verdict.to_uppercase();
     }
     [
-        plain(&row.name),
-        plain(&row.metric),
+        plain(&row.name).into_owned(),
+        plain(&row.metric).into_owned(),
         side(&row.a),
         side(&row.b),
         difference,
@@ -251,11 +252,6 @@ fn cells(row: &ComparisonRow, threshold: f64) -> [String; 8] {
         p,
         verdict,
     ]
-}
-
-/// Text from a run's files, without what would steer the terminal.
-fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
 const HELP: &str = "\

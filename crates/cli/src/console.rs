@@ -4,12 +4,14 @@
 //! measurement, let alone by a panic, as `println!` would. A failed write is remembered
 //! here; `main` turns it into the exit code.
 
+use std::borrow::Cow;
 use std::fmt::Arguments;
 use std::fs::File;
 use std::io::{self, ErrorKind, IsTerminal as _, Write};
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use sonde_results::plain_text::is_unseen;
 use sonde_run::running::Stop;
 use sonde_sys::syscall::poll_one;
 
@@ -53,6 +55,37 @@ pub fn line(text: Arguments<'_>) {
     print(&format!("{text}\n"));
 }
 
+/// `text` of which a terminal obeys nothing but line feeds, tabs and colours (SGR): names and reasons from
+/// elsewhere may be in it. Marks of direction stay where a program may be the reader.
+fn for_people(text: &str, is_terminal: bool) -> Cow<'_, str> {
+    let steers = |c: char| match c {
+        '\n' | '\t' => false,
+        c => c.is_control() || (is_terminal && is_unseen(c)),
+    };
+    if !text.contains(steers) {
+        return Cow::Borrowed(text);
+    }
+    let mut seen = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        let colour = colour_at(rest);
+        let length = if colour > 0 { colour } else { c.len_utf8() };
+        match colour == 0 && steers(c) {
+            true => seen.push(char::REPLACEMENT_CHARACTER),
+            false => seen.push_str(&rest[..length]),
+        }
+        rest = &rest[length..];
+    }
+    Cow::Owned(seen)
+}
+
+/// The length of the colour that `text` begins with, `ESC [ ... m`; 0: with none.
+fn colour_at(text: &str) -> usize {
+    let Some(inner) = text.strip_prefix("\x1b[") else { return 0 };
+    let figures = inner.bytes().take_while(|b| b.is_ascii_digit() || *b == b';').count();
+    if inner[figures..].starts_with('m') { figures + 3 } else { 0 }
+}
+
 /// See [`errln!`]. A failure cannot be reported anywhere.
 pub fn message(lead: &str, level: Level, module: &str, text: &str) {
     let _ = log::write(lead, level, module, text);
@@ -73,8 +106,9 @@ pub fn check_input(sources: &[String]) -> anyhow::Result<()> {
 
 /// Writes `text` to standard output.
 pub fn print(text: &str) {
+    let is_terminal = *IS_TERMINAL.get_or_init(|| io::stdout().is_terminal());
     // This writer never fails.
-    let _ = out().write_all(text.as_bytes());
+    let _ = out().write_all(for_people(text, is_terminal).as_bytes());
 }
 
 /// Standard output as a writer that never fails: its first failure is remembered, and
@@ -191,6 +225,8 @@ pub fn stop() -> Stop {
     STOP.get().cloned().unwrap_or_default()
 }
 
+/// Whether standard output is one.
+static IS_TERMINAL: OnceLock<bool> = OnceLock::new();
 /// Opened by the first who writes.
 static STDOUT: Mutex<Option<File>> = Mutex::new(None);
 /// Signals ask it. `None`: they kill this process.
@@ -215,5 +251,16 @@ mod tests {
         let of = io::Error::from_raw_os_error;
         assert!(has_gone(&of(libc::EPIPE)) && has_gone(&of(libc::EIO)));
         assert!(!has_gone(&of(libc::ENOSPC)));
+    }
+
+    #[test]
+    fn a_terminal_obeys_nothing_that_comes_from_elsewhere() {
+        let own = "\x1b[1;31mbad\x1b[0m\tgrün\n";
+        assert!(matches!(for_people(own, true), Cow::Borrowed(_)) || for_people(own, true) == own);
+        let foreign = "a\x1b]0;pwn\x07b\x1b[2Jc\u{9b}d\re\u{202e}f";
+        let seen = for_people(foreign, true);
+        assert_eq!(seen, "a\u{fffd}]0;pwn\u{fffd}b\u{fffd}[2Jc\u{fffd}d\u{fffd}e\u{fffd}f");
+        // A program reads the name as it is.
+        assert!(for_people(foreign, false).ends_with("e\u{202e}f"));
     }
 }

@@ -10,7 +10,7 @@ use sonde_station::client::{ClientError, StationClient};
 use crate::exit::{Exit, Failure};
 use crate::output::style::{Style, Tone, terminal_size};
 use crate::output::text_table::{TextColumn, TextTable};
-use crate::status::StationSocket;
+use crate::status::{StationSocket, clean};
 
 #[derive(Args, Debug)]
 #[command(after_help = EXPLAIN_HELP)]
@@ -27,10 +27,13 @@ pub struct ExplainArgs {
 
 /// Asks what explains an event.
 pub fn run(args: &ExplainArgs) -> Result<Exit, Failure> {
-    let found = explanation(&args.station.client(), &args.event.to_string()).map_err(failed)?;
+    let mut found = explanation(&args.station.client(), &args.event.to_string()).map_err(failed)?;
     match args.json {
         true => outln!("{found:#}"),
-        false => lines(&found).iter().for_each(|line| outln!("{line}")),
+        false => {
+            clean(&mut found);
+            lines(&found).iter().for_each(|line| outln!("{line}"));
+        }
     }
     Ok(if found["grade"] == "none" { Exit::Undecided } else { Exit::Ok })
 }
@@ -39,7 +42,10 @@ pub fn run(args: &ExplainArgs) -> Result<Exit, Failure> {
 pub(crate) fn first_breach(client: &StationClient) -> Result<Option<Vec<String>>, ClientError> {
     let events = client.list("/sonde/v1/events", "kind=breach", EVENTS)?;
     let Some(id) = events.last().and_then(|event| event["id"].as_str()) else { return Ok(None) };
-    explanation(client, id).map(|found| Some(lines(&found)))
+    explanation(client, id).map(|mut found| {
+        clean(&mut found);
+        Some(lines(&found))
+    })
 }
 
 fn explanation(client: &StationClient, id: &str) -> Result<Value, ClientError> {

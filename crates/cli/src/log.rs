@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 
 use clap::{Args, ValueEnum};
 use serde_json::json;
+use sonde_results::plain_text::plain;
 use sonde_sys::clock::unix_now_ns;
 pub use tracing::Level;
 use tracing::{Event, Subscriber};
@@ -76,7 +77,7 @@ impl LogFormat {
     /// A message with the end of its line.
     fn message(self, lead: &str, level: Level, module: &str, text: &str) -> String {
         match self {
-            LogFormat::Text => format!("{lead}{text}\n"),
+            LogFormat::Text => format!("{lead}{}\n", indented(text, lead.len())),
             LogFormat::Json => {
                 let object = json!({
                     "at_ns": unix_now_ns(),
@@ -88,6 +89,13 @@ impl LogFormat {
             }
         }
     }
+}
+
+/// A message as people read it: what would steer a terminal is seen, and further lines of it stand below its text,
+/// `columns` from the left, so that none can be taken for another message.
+fn indented(text: &str, columns: usize) -> String {
+    let lines: Vec<_> = text.trim_end().lines().map(plain).collect();
+    lines.join(&format!("\n{}", " ".repeat(columns)))
 }
 
 struct Line(LogFormat);
@@ -156,6 +164,9 @@ mod tests {
     fn several_lines_are_one_object() {
         let of = |format: LogFormat| format.message("", Level::INFO, "m", "a\n  b");
         assert_eq!(of(LogFormat::Text), "a\n  b\n");
+        let forged =
+            LogFormat::Text.message(LEAD, Level::INFO, "m", "no \u{1b}[31mx\nsonde: all is well");
+        assert_eq!(forged, "sonde: no \u{fffd}[31mx\n       sonde: all is well\n");
         let object = of(LogFormat::Json);
         assert_eq!(object.find('\n'), Some(object.len() - 1));
         let object: serde_json::Value = serde_json::from_str(&object).unwrap();

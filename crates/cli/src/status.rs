@@ -1,11 +1,13 @@
 //! `sonde status` and `sonde events`: what a running station says of itself.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 
 use anyhow::anyhow;
 use clap::{Args, ValueEnum, ValueHint};
 use serde_json::{Value, json};
 use sonde_results::civil_time;
+use sonde_results::plain_text::plain;
 use sonde_results::units::{format_count, format_duration, parse_positive_duration};
 use sonde_station::client::{ClientError, StationClient};
 
@@ -87,13 +89,13 @@ pub fn status(args: &StatusArgs) -> Result<Exit, Failure> {
     let station = get("/sonde/v1/station")?;
     let health = get("/sonde/v1/station/health")?;
     let states = get("/sonde/v1/states")?;
-    let silences = client.list("/sonde/v1/silences", "", usize::MAX).map_err(failed)?;
+    let mut silences = client.list("/sonde/v1/silences", "", usize::MAX).map_err(failed)?;
     let has_alerts = station["parts"].as_array().is_some_and(|p| p.contains(&json!("alerts")));
-    let alerts = match has_alerts {
+    let mut alerts = match has_alerts {
         true => client.list("/sonde/v1/alerts", "", usize::MAX).map_err(failed)?,
         false => Vec::new(),
     };
-    let units = client.list("/sonde/v1/units", "", usize::MAX).map_err(failed)?;
+    let mut units = client.list("/sonde/v1/units", "", usize::MAX).map_err(failed)?;
     let bad = units.iter().any(|unit| !works(unit)) || health["sound"] != true;
     if args.json {
         let counts = &states["counts"];
@@ -103,12 +105,29 @@ pub fn status(args: &StatusArgs) -> Result<Exit, Failure> {
         });
         outln!("{all:#}");
     } else {
+        let mut shown = [station, health, states];
+        shown.iter_mut().chain(&mut alerts).chain(&mut silences).chain(&mut units).for_each(clean);
+        let [station, health, states] = shown;
         print_status(&station, &health, &states["counts"]);
         alerts.iter().for_each(print_alerts);
         silences.iter().for_each(print_silence);
         print_units(&units);
     }
     Ok(if bad { Exit::Negative } else { Exit::Ok })
+}
+
+/// Makes all texts of an answer fit to be shown: they come from elsewhere.
+pub(crate) fn clean(answer: &mut Value) {
+    match answer {
+        Value::String(text) => {
+            if let Cow::Owned(seen) = plain(text) {
+                *text = seen;
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(clean),
+        Value::Object(fields) => fields.values_mut().for_each(clean),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
 }
 
 /// Lists what happened, the newest last.
@@ -126,13 +145,17 @@ pub fn events(args: &EventsArgs) -> Result<Exit, Failure> {
     let client = args.station.client();
     let mut events = client.list("/sonde/v1/events", &query, args.most as usize).map_err(failed)?;
     events.reverse();
-    for event in &events {
+    let nothing = events.is_empty();
+    for mut event in events {
         match args.json {
             true => outln!("{event}"),
-            false => outln!("{}", event_line(event)),
+            false => {
+                clean(&mut event);
+                outln!("{}", event_line(&event));
+            }
         }
     }
-    if events.is_empty() && !args.json {
+    if nothing && !args.json {
         errln!(INFO, "nothing happened in this time; --last asks for more");
     }
     Ok(Exit::Ok)

@@ -15,6 +15,7 @@ pub mod flow;
 pub mod flow_run;
 pub mod hist;
 pub mod not_sent;
+pub mod plain_text;
 pub mod procedure;
 pub mod record;
 pub mod rtt;

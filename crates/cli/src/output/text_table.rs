@@ -1,5 +1,9 @@
 //! Text in aligned columns that fits a width.
 
+use std::borrow::Cow;
+
+use sonde_results::plain_text::plain;
+
 use super::style::{Style, Tone, clip};
 
 /// A column with its cells, one for each row.
@@ -17,9 +21,14 @@ pub struct TextColumn {
 pub struct TextTable(Vec<(TextColumn, usize)>);
 
 impl TextTable {
-    /// Each as wide as its widest cell.
+    /// Each as wide as its widest cell. Cells may come from elsewhere: what would steer a terminal is seen.
     pub fn new(columns: impl IntoIterator<Item = TextColumn>) -> TextTable {
-        let wide = |column: TextColumn| {
+        let wide = |mut column: TextColumn| {
+            for cell in &mut column.cells {
+                if let Cow::Owned(seen) = plain(cell) {
+                    *cell = seen;
+                }
+            }
             let texts = column.cells.iter().map(String::as_str).chain([column.head]);
             let width = texts.map(|text| text.chars().count()).max().unwrap_or(0);
             (column, width)

@@ -1,6 +1,7 @@
 //! What `sonde top` shows: a pure function of what the station has said.
 
 use serde_json::{Value, json};
+use sonde_results::plain_text::plain;
 use sonde_results::units::{SECOND, format_count, format_elapsed, format_ns};
 
 use crate::output::style::{Style, Tone, clip};
@@ -310,7 +311,7 @@ fn replace(list: &mut Value, new: &Value, key: &str, first: bool) {
 
 /// Without what would steer a terminal: names and reasons come from elsewhere.
 fn clean(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    plain(text).into_owned()
 }
 
 /// Of a list that a stream makes longer.
@@ -369,7 +370,7 @@ mod tests {
         }
         let at = |what: &str| lines.iter().position(|line| line.contains(what)).unwrap();
         assert!(at("flow.up") < at("probe.core"), "{text}");
-        assert_eq!(sample(1).troubles(), ["flow.up [2Jlink is waiting: no eth9"]);
+        assert_eq!(sample(1).troubles(), ["flow.up\u{fffd}[2Jlink is waiting: no eth9"]);
         let row = &lines[at("10.0.0.1")];
         assert!(row.contains("50.0%") && row.contains("1.50 ms") && row.contains("down"), "{row}");
         assert!(!text.contains('\u{1b}'), "{text}");

@@ -28,7 +28,7 @@ fn a_confined_station_runs_the_programs_that_are_told() {
     fs::write(folder.join("sonde.toml"), config).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_sonde"));
     command.arg("run").arg(folder.join("sonde.toml"));
-    let mut station = Process::start(command);
+    let station = Process::start(command);
     let end = Instant::now() + Duration::from_secs(60);
     let text = loop {
         if let Ok(text) = fs::read_to_string(&told) {

@@ -5,6 +5,7 @@ use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use sonde_results::plain_text::is_steering;
 
 /// How bad it is.
 #[derive(
@@ -173,15 +174,10 @@ pub fn cut(text: &str, most: usize) -> String {
     format!("{}{dots}", before(text, most - dots.len()))
 }
 
-/// `text` without control characters: each becomes a space. `lines`: line feeds stay.
+/// `text` without what steers whoever shows it: each such character becomes a space. `lines`: line feeds stay.
 pub fn clean(text: &str, lines: bool) -> String {
-    let kept = |c: char| !is_control(c) || (lines && c == '\n');
+    let kept = |c: char| !is_steering(c) || (lines && c == '\n');
     text.chars().map(|c| if kept(c) { c } else { ' ' }).collect()
-}
-
-/// Those of Unicode, and the two that end a line besides.
-fn is_control(c: char) -> bool {
-    c.is_control() || matches!(c, '\u{2028}' | '\u{2029}')
 }
 
 /// The longest begin of `text` within `most` bytes.
@@ -299,7 +295,7 @@ mod tests {
             for (name, value) in &alert.labels {
                 prop_assert!((1..=LABEL_NAME_MOST).contains(&name.len()));
                 prop_assert!((1..=LABEL_VALUE_MOST).contains(&value.len()));
-                prop_assert!(!value.chars().any(is_control));
+                prop_assert!(!value.chars().any(is_steering));
             }
             prop_assert_eq!(alert.clone().bounded(), alert);
         }
