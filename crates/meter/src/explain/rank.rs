@@ -121,19 +121,34 @@ impl<'a> Ranking<'a> {
         (0..self.candidates.len()).filter_map(|c| self.fit(c, counts, rates)).collect()
     }
 
-    /// The score that chance has once in a hundred times. The greatest of the windows before is
-    /// surpassed once in their number and one; what is beyond it gets less by `e` for each unit.
+    /// The score that chance has once in a hundred times, by the best scores of the windows before.
+    ///
+    /// The greatest third of them has a tail that falls off by `e` for each mean excess over the
+    /// others. How long that is, few windows say but roughly: what is drawn next exceeds `t` of m
+    /// means with the probability `(1 + t / m)^-m`. So a short history demands more.
     fn threshold(&self, windows: usize) -> f64 {
-        let greatest = (0..windows).map(|k| self.chance(k)).fold(f64::NEG_INFINITY, f64::max);
-        let beyond = (SELDOM / (windows as f64 + 1.0)).ln().max(0.0);
-        (greatest + beyond).max(LEAST_SCORE)
+        let mut scores: Vec<f64> = (0..windows).map(|k| self.chance(k)).collect();
+        scores.sort_by(|a, b| b.total_cmp(a));
+        let tail = windows.div_ceil(TAIL);
+        let Some(&greatest) = scores.first() else { return LEAST_SCORE };
+        let begin = scores.get(tail).copied().unwrap_or_else(|| self.no_gain());
+        let mean = scores[..tail].iter().map(|score| score - begin).sum::<f64>() / tail as f64;
+        let m = tail as f64;
+        let beyond = m * ((windows as f64 / (m * SELDOM)).powf(-1.0 / m) - 1.0);
+        // Scores of independent samples fall off by one: no luck makes that less.
+        greatest.max(begin + beyond * mean.max(1.0)).max(LEAST_SCORE)
     }
 
     /// The best score of the window `k` before, in which there was no fault.
     fn chance(&self, k: usize) -> f64 {
         let counts: Vec<SampleCounts> = self.question.series.iter().map(|s| s.before[k]).collect();
         let fits = self.fits(&counts, &self.usual(Some(k)));
-        fits.iter().map(|fit| fit.score).fold(f64::NEG_INFINITY, f64::max)
+        fits.iter().map(|fit| fit.score).fold(self.no_gain(), f64::max)
+    }
+
+    /// The score of a set that fits as well as no change does, but for its size.
+    fn no_gain(&self) -> f64 {
+        -(self.candidates.len().max(1) as f64).ln()
     }
 
     /// Evidence that lies at the onset, with that of stations that were late themselves.
@@ -408,6 +423,8 @@ const MOST_CAUSES: usize = 3;
 const MOST_OF_IT: f64 = 0.6;
 /// Without a fault, something is named once in so many times.
 const SELDOM: f64 = 100.0;
+/// The greatest of the scores before, one of so many, are the tail of what chance does.
+const TAIL: usize = 3;
 /// An affected series has at least this part of the rise of its set.
 const LEAST_PART: f64 = 0.25;
 /// A set of which so many series are affected is no chance of its name.
