@@ -14,7 +14,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sonde_results::Interval;
 use sonde_results::sla::{
-    AvailabilityLabel, Evidence, Exclusion, ExclusionKind, ObjectiveMonth, SlaEvent, SlaEventKind,
+    AvailabilityLabel, Evidence, Exclusion, ExclusionKind, ObjectiveMonth, ObjectiveVerdict,
+    SlaEvent, SlaEventKind,
 };
 
 use super::group::LabelledTime;
@@ -88,6 +89,9 @@ pub struct Judge {
     subject: String,
     /// End of what was taken.
     next_ns: Option<i64>,
+    /// When measuring last began.
+    #[serde(default)]
+    begun_ns: Option<i64>,
     /// Length of the last record, ns.
     record_ns: i64,
     slot: Option<OpenSlot>,
@@ -145,6 +149,7 @@ impl Judge {
             objective,
             subject: subject.into(),
             next_ns: None,
+            begun_ns: None,
             record_ns: 0,
             slot: None,
             sliding,
@@ -211,6 +216,12 @@ impl Judge {
         }
     }
 
+    /// Measuring begins, or begins again, at `at_ns`, ns since 1970 UTC: what the window of that
+    /// instant lacks from before is nothing to tell of.
+    pub fn begins(&mut self, at_ns: i64) {
+        self.begun_ns = Some(at_ns);
+    }
+
     /// Takes the next time of the subject. What lies before it and was never given had no data.
     /// An input that overlaps by less than half of itself is cut.
     pub fn push(
@@ -223,6 +234,7 @@ impl Judge {
             return Err(InputRefused::Empty { start_ns, end_ns });
         }
         let next_ns = self.next_ns.unwrap_or(start_ns);
+        self.begun_ns = self.begun_ns.or(Some(start_ns));
         if start_ns + (end_ns - start_ns) / 2 < next_ns {
             return Err(InputRefused::OutOfOrder { start_ns, next_ns });
         }
@@ -363,6 +375,13 @@ impl Judge {
             false => self.month = Some(month),
         }
         let Some(evidence) = evidence else { return };
+        // The first window is mostly a part of one.
+        let TimeRange { start_ns: from_ns, end_ns } = window.range;
+        let is_part = self.begun_ns.is_some_and(|begun| from_ns < begun && begun < end_ns);
+        if is_part && evidence.verdict == ObjectiveVerdict::Undecided {
+            out.windows.push(evidence);
+            return;
+        }
         let (breach, recovery) = (self.objective.breach, self.objective.recovery);
         let crossings = self.hysteresis.step(window.range, evidence.verdict, breach, recovery);
         for crossing in crossings.into_iter().flatten() {

@@ -382,7 +382,9 @@ impl Lane {
         if let Some(next_ns) = self.next_ns.filter(|next| *next < range.start_ns) {
             self.fill(TimeRange { start_ns: next_ns, end_ns: range.start_ns }, around, out);
         }
-        self.resumes = false;
+        if std::mem::take(&mut self.resumes) {
+            self.judges.iter_mut().for_each(|judge| judge.begins(range.start_ns));
+        }
         self.record_ns = range.length_ns();
         self.next_ns = Some(self.next_ns.map_or(range.end_ns, |next| next.max(range.end_ns)));
         let exclusion = around.exclusion_of(record);

@@ -2,12 +2,14 @@
 
 use proptest::prelude::*;
 use sonde_results::hist::{bounds_of, bucket_of};
-use sonde_results::sla::{Evidence, MeasuredDirection, ObjectiveVerdict, UndecidedReason};
+use sonde_results::sla::{
+    Evidence, Exclusion, MeasuredDirection, ObjectiveVerdict, SlaEventKind, UndecidedReason,
+};
 use sonde_results::{Caveat, Interval};
 
 use super::super::{
     AvailabilityRule, Judge, JudgeInput, JudgeOutput, Objective, ObjectiveLimit, ObjectiveMetric,
-    ObjectiveWindow, SecondRule, Usual, same_hours,
+    ObjectiveWindow, OutOf, SecondRule, Usual, same_hours,
 };
 use super::{SECOND, feed, range, record};
 
@@ -96,6 +98,34 @@ fn too_few_samples_decide_nothing() {
     let lossless = |sent: u64| verdict(loss(1e-5), &[record(0, 60, sent, 0)]);
     assert_eq!(lossless(299_571).undecided, Some(UndecidedReason::TooFewSamples));
     assert_eq!(lossless(299_572).verdict, ObjectiveVerdict::Met);
+}
+
+#[test]
+fn what_a_window_lacks_from_before_measuring_began_is_not_told() {
+    let breach = OutOf { n: 1, m: 1 };
+    let objective = Objective { least_samples: Some(200), breach, ..loss(0.01) };
+    let mut judge = Judge::new(objective, "Lyon");
+    let mut out = JudgeOutput::default();
+    let told = |out: &JudgeOutput| {
+        let told = out.events.iter().map(|event| (event.at_ns / SECOND, event.kind.clone()));
+        told.map(|(at, kind)| (at, matches!(kind, SlaEventKind::Unknown { .. })))
+            .collect::<Vec<_>>()
+    };
+    // Ten seconds of the first minute have too few samples; the second minute lacks most of itself.
+    feed(&mut judge, 50, &"g".repeat(10), &mut out);
+    assert_eq!(out.windows[0].undecided, Some(UndecidedReason::TooFewSamples));
+    assert_eq!(told(&out), []);
+    feed(&mut judge, 60, &format!("{}{}", "g".repeat(10), "?".repeat(50)), &mut out);
+    assert_eq!(told(&out), [(60, true)]);
+    feed(&mut judge, 120, &"g".repeat(60), &mut out);
+    assert_eq!(told(&out), [(60, true), (120, false)]);
+    // The same after a restart.
+    let restart = Exclusion::doubt("station_gap");
+    judge.push(JudgeInput::gap(range(180, 230)).excluded(&restart), &mut out).unwrap();
+    judge.begins(230 * SECOND);
+    feed(&mut judge, 230, &"g".repeat(10), &mut out);
+    assert_eq!(out.windows[3].undecided, Some(UndecidedReason::TooFewSamples));
+    assert_eq!(told(&out).len(), 2);
 }
 
 #[test]
