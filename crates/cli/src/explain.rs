@@ -38,10 +38,16 @@ pub fn run(args: &ExplainArgs) -> Result<Exit, Failure> {
     Ok(if found["grade"] == "none" { Exit::Undecided } else { Exit::Ok })
 }
 
-/// What explains the first event that is a breach of an objective, as lines; `None`: there is none.
-pub(crate) fn first_breach(client: &StationClient) -> Result<Option<Vec<String>>, ClientError> {
+/// What explains the first event since then (ms since 1970 UTC) that is a breach of an objective, as
+/// lines; `None`: there is none.
+pub(crate) fn first_breach(
+    client: &StationClient,
+    since_ms: i64,
+) -> Result<Option<Vec<String>>, ClientError> {
     let events = client.list("/sonde/v1/events", "kind=breach", EVENTS)?;
-    let Some(id) = events.last().and_then(|event| event["id"].as_str()) else { return Ok(None) };
+    let is_later = |event: &&Value| event["begin"]["ms"].as_i64().is_some_and(|ms| ms >= since_ms);
+    let first = events.iter().rfind(is_later).and_then(|event| event["id"].as_str());
+    let Some(id) = first else { return Ok(None) };
     explanation(client, id).map(|mut found| {
         clean(&mut found);
         Some(lines(&found))

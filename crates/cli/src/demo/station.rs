@@ -15,6 +15,7 @@ use sonde_run::error::RunError;
 use sonde_run::running::Stop;
 use sonde_run::thread::{join_logged, spawn};
 use sonde_station::client::StationClient;
+use sonde_sys::clock::unix_now_ns;
 
 use crate::args::DemoArgs;
 use crate::exit::{Exit, Failure};
@@ -96,7 +97,7 @@ pub(super) fn run(
     let loaded = station::load(&config)?;
     let socket = folder.join(SOCKET);
     // When most is known of the fault: as it ends.
-    let asks = ask_at(ends / QUARTERS * 2, &socket, stop)?;
+    let asks = ask_at(ends / QUARTERS * 2, ends / QUARTERS, &socket, stop)?;
     let looks = stdout().is_terminal().then(|| show(&socket, stop)).transpose()?;
     let manner = Manner { confined: false, talks: looks.is_none() };
     let ended = station::run_loaded(&config, loaded, stop, manner);
@@ -292,12 +293,20 @@ fn start_fault(router: Host, after: Duration, stop: Stop) -> Result<JoinHandle<(
     spawn("demo-fault", work)
 }
 
-/// Asks the station for an explanation of the first breach, after a time; the answer in lines.
-fn ask_at(time: Duration, socket: &Path, stop: &Stop) -> Result<JoinHandle<Vec<String>>, RunError> {
+/// Asks the station after `time` what explains the first breach since `fault`, both from now on; the
+/// answer in lines. Before the fault a host that is slow may have missed something else.
+fn ask_at(
+    time: Duration,
+    fault: Duration,
+    socket: &Path,
+    stop: &Stop,
+) -> Result<JoinHandle<Vec<String>>, RunError> {
     let (client, stop) = (StationClient::new(socket), stop.clone());
+    // A breach begins with its first window.
+    let since = unix_now_ns() / 1_000_000 + fault.saturating_sub(WINDOW).as_millis() as i64;
     spawn("demo-explain", move || match stop.wait(time) {
         true => Vec::new(),
-        false => match explain::first_breach(&client) {
+        false => match explain::first_breach(&client, since) {
             Ok(Some(lines)) => lines,
             Ok(None) => vec!["no breach was concluded".to_owned()],
             Err(error) => vec![format!("the station does not say what explains it: {error}")],
@@ -339,6 +348,8 @@ const DURATION: Duration = Duration::from_secs(240);
 const QUARTERS: u32 = 4;
 const RULES: &str = "add table ip demo; add chain ip demo forward { type filter hook forward priority 0; }; \
     add rule ip demo forward ip dscp ef ip daddr 10.2.0.0/28 numgen random mod 5 == 0 counter drop";
+/// The window of the objective of losses.
+const WINDOW: Duration = Duration::from_secs(5);
 const PORT: u16 = 8_080;
 const EXCHANGES: u32 = 5;
 const BETWEEN: Duration = Duration::from_millis(100);
