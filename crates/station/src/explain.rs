@@ -6,6 +6,7 @@
 
 mod about;
 mod baseline;
+mod due;
 mod flows;
 pub mod kept;
 mod labels;
@@ -16,13 +17,17 @@ use std::collections::BTreeMap;
 
 use sonde_meter::explain::{ExplainSeries, OwnTime, Question, SampleCounts, explain, onset};
 use sonde_results::Caveat;
-use sonde_store::query::{BadSampleKind, BadSampleTable, BadSampleWindow, BadSamples, TimeRange};
+use sonde_store::query::{
+    BadSampleKind, BadSampleRow, BadSampleTable, BadSampleWindow, BadSamples, TimeRange,
+};
+use sonde_store::series::SeriesDirection;
 use sonde_store::{
     Answer, Limit, MINUTE_NS, Query, Reader, Series, SeriesFilter, SeriesId, SeriesLabels,
     StoreError, StoredEvent,
 };
 
 use self::about::{ExplainSubject, SubjectMeasure};
+use self::due::{DueCounts, OwnFault, UnitFacts};
 use self::kept::KeptExplanation;
 use self::labels::QuestionLabels;
 use self::paths::PathBook;
@@ -94,17 +99,7 @@ pub fn explain_event(
         }
     }
     let mut labels = QuestionLabels::new(input.series, input.paths, &now);
-    let mut then: BTreeMap<(SeriesId, String), Vec<SampleCounts>> = BTreeMap::new();
-    for row in before {
-        let of = then.entry((row.series, row.group.clone())).or_default();
-        of.resize(times.windows, SampleCounts::default());
-        for window in &row.windows {
-            if let Some(counts) = of.get_mut(window.window as usize) {
-                counts.n += window.n;
-                counts.bad += window.bad;
-            }
-        }
-    }
+    let mut then = gather.usual_windows(before, times.windows);
     let mut question = Question {
         onset_ns: times.during.from_ns,
         interval_ns: times.interval_ns,
@@ -114,8 +109,8 @@ pub fn explain_event(
     for row in &now {
         let mut sum = BadSampleWindow::default();
         row.windows.iter().for_each(|window| sum.add(window));
-        let mut windows = then.remove(&(row.series, row.group.clone())).unwrap_or_default();
-        windows.resize(times.windows, SampleCounts::default());
+        let windows = then.of.remove(&(row.series, row.group.clone()));
+        let windows = windows.unwrap_or_else(|| vec![SampleCounts::default(); then.windows]);
         let of_series = labels.of(row);
         seen.add(&of_series, &sum, labels.station_of(row.series), gather.is_subject(row.series));
         seen.sums.push(sum);
@@ -131,6 +126,11 @@ pub fn explain_event(
     question.evidence = labels.evidence(&others, &flows, &times);
     question.labels = labels.finish();
     let answer = explain(&question);
+    let due = gather.due(event)?;
+    let own_fault = match &due {
+        Some(due) => gather.own_fault(due, event)?,
+        None => seen.own_fault(),
+    };
     Ok(kept::explanation(&kept::Explained {
         question: &question,
         answer: &answer,
@@ -138,10 +138,19 @@ pub fn explain_event(
         seen: &seen,
         flows: &flows,
         others: &others,
-        event,
         measure: &subject.measure,
+        windows: then.windows,
+        due: due.as_ref(),
+        own_fault: own_fault.as_ref(),
         now_ns: input.now_ns,
     }))
+}
+
+/// Windows before, without those that were a fault themselves.
+struct UsualWindows {
+    /// So many of each series.
+    windows: usize,
+    of: BTreeMap<(SeriesId, String), Vec<SampleCounts>>,
 }
 
 /// What was counted besides.
@@ -188,6 +197,13 @@ impl Seen {
             self.subject.add(sum);
         }
     }
+
+    /// A breach is concluded from what is not doubtful; hardly anything of it may be left.
+    fn own_fault(&self) -> Option<OwnFault> {
+        let sum = &self.subject;
+        let doubt = sum.doubt.filter(|_| sum.doubtful_n * 10 > sum.n * 9)?;
+        Some(due::doubtful(doubt, sum))
+    }
 }
 
 /// The labels of a series among all of them. Between the numbers of stations that share a store there
@@ -229,13 +245,7 @@ impl Gather<'_> {
     /// Which times are compared: where the samples of the event's own series say that it began, and
     /// the hour before.
     fn times(&self, event: &StoredEvent) -> Result<ExplainTimes, ExplainError> {
-        let own: Vec<SeriesId> = self
-            .input
-            .series
-            .iter()
-            .filter(|series| self.subject.fits(&series.labels))
-            .map(|series| series.id)
-            .collect();
+        let own = self.own_series();
         if own.is_empty() {
             return Err(ExplainError::NoSamples);
         }
@@ -288,6 +298,101 @@ impl Gather<'_> {
                 (event.begin_ns.min(last), last)
             }
         }
+    }
+
+    /// What was due in the time of an event that says that nothing could be judged. `None`: it is no
+    /// such event; or about traffic, which may pause.
+    fn due(&self, event: &StoredEvent) -> Result<Option<DueCounts>, ExplainError> {
+        if !self.subject.unjudged || self.subject.is_passive() {
+            return Ok(None);
+        }
+        let own: Vec<SeriesId> = self.own_series();
+        let filter = SeriesFilter::of(own.iter().copied());
+        let from_ns = event.begin_ns;
+        // Records of this time were there, or missing, when the event was concluded.
+        let window = event.evidence["window"]["end_ns"].as_i64();
+        let known_ns = window.unwrap_or(event.begin_ns + MINUTE_NS).min(self.input.now_ns);
+        let known_ns = known_ns.max(from_ns + FINE_NS);
+        let last_ns = event.end_ns.unwrap_or(self.input.now_ns).min(from_ns + LONGEST_NS);
+        let longest = TimeRange { from_ns, to_ns: last_ns.max(known_ns) };
+        let range =
+            TimeRange { from_ns: from_ns - DueCounts::before_ns(longest), to_ns: longest.to_ns };
+        // Each row of a series is a cell of the answer, unless steps are longer.
+        let cells = (range.to_ns - range.from_ns).saturating_mul(own.len() as i64) / MOST_CELLS;
+        let step_ns = FINE_NS.max(cells - cells % FINE_NS);
+        let kind = BadSampleKind::Lost(SeriesDirection::RoundTrip);
+        let table = self.ask(range, step_ns, &kind, filter)?;
+        let longest = DueCounts::of(&table, step_ns, longest);
+        // Later records than the last one are still to come.
+        let to_ns = longest.last_ns.clamp(known_ns, longest.span.to_ns);
+        Ok(Some(DueCounts::of(&table, step_ns, TimeRange { from_ns, to_ns })))
+    }
+
+    /// Whether an event that nothing could be judged is the station's own doing.
+    fn own_fault(
+        &self,
+        due: &DueCounts,
+        event: &StoredEvent,
+    ) -> Result<Option<OwnFault>, StoreError> {
+        let range = TimeRange { from_ns: due.span.from_ns - BEFORE_NS, to_ns: self.input.now_ns };
+        let list = sonde_store::query::EventList { range, ..Default::default() };
+        let Answer::Events(rows) = self.query(&Query::Events(list))? else {
+            return Err(other_answer());
+        };
+        let events: Vec<StoredEvent> = rows.into_iter().map(|row| row.event).collect();
+        let ExplainSubject { unit, target, .. } = self.subject;
+        Ok(due.own_fault(&UnitFacts {
+            unit,
+            target,
+            judged: event.evidence["window"]["samples"].as_u64().unwrap_or(0),
+            runs: self.input.paths.measures(unit, target),
+            events: &events,
+            now_ns: self.input.now_ns,
+        }))
+    }
+
+    /// The series that the event is about.
+    fn own_series(&self) -> Vec<SeriesId> {
+        let all = self.input.series.iter();
+        all.filter(|series| self.subject.fits(&series.labels)).map(|series| series.id).collect()
+    }
+
+    /// The samples of the windows before. Left out are what the station doubts, as it is by who
+    /// judges, and windows in which the series of the event surely missed the objective, too: they say
+    /// what a fault does, and nothing of chance.
+    fn usual_windows(&self, rows: Vec<BadSampleRow>, windows: usize) -> UsualWindows {
+        let mut of: BTreeMap<(SeriesId, String), Vec<SampleCounts>> = BTreeMap::new();
+        let mut own = vec![SampleCounts::default(); windows];
+        let groups = self.subject.groups();
+        for row in rows {
+            let is_own =
+                self.is_subject(row.series) && (groups.is_empty() || groups.contains(&row.group));
+            let all = of.entry((row.series, row.group));
+            let all = all.or_insert_with(|| vec![SampleCounts::default(); windows]);
+            for window in &row.windows {
+                let at = window.window as usize;
+                let Some(counts) = all.get_mut(at) else { continue };
+                counts.n += window.n - window.doubtful_n;
+                counts.bad += window.bad - window.doubtful_bad;
+                if is_own {
+                    own[at].n += window.n - window.doubtful_n;
+                    own[at].bad += window.bad - window.doubtful_bad;
+                }
+            }
+        }
+        let missed = |counts: &SampleCounts| {
+            let allowed = counts.n as f64 * self.subject.limit_share;
+            counts.bad as f64 > allowed + 3.0 * allowed.sqrt() + 3.0
+        };
+        let usual: Vec<bool> = own.iter().map(|counts| !missed(counts)).collect();
+        let kept = usual.iter().filter(|usual| **usual).count();
+        if kept < windows {
+            for counts in of.values_mut() {
+                let mut usual = usual.iter();
+                counts.retain(|_| usual.next().copied().unwrap_or(false));
+            }
+        }
+        UsualWindows { windows: kept, of }
     }
 
     /// What counts against the objective, of the event's own series.
@@ -364,6 +469,8 @@ const FINE_NS: i64 = 100_000_000;
 const WANTED_WINDOWS: i64 = 12;
 /// Windows before that are looked at, at most.
 const MOST_WINDOWS: i64 = 60;
+/// Cells of an answer about what was due: fewer than a limit allows.
+const MOST_CELLS: i64 = 500_000;
 /// Kinds of events that are told beside an explanation.
 const OTHERS: [&str; 9] = [
     "route_change",

@@ -12,15 +12,17 @@ use super::EXPLAINED;
 pub(super) struct ExplainSubject {
     /// Stations that share a store may have units of one name.
     station: String,
-    unit: String,
+    pub unit: String,
     /// Empty: all of the unit.
-    target: String,
+    pub target: String,
     class: String,
     pub measure: SubjectMeasure,
     /// The share of bad samples that the objective allows.
     pub limit_share: f64,
     /// Length of a window of the objective, ns: its excess begins in the first one that missed.
     pub window_ns: i64,
+    /// The event is that nothing could be judged: it is mostly about the station.
+    pub unjudged: bool,
 }
 
 /// What counts against an objective.
@@ -64,6 +66,7 @@ impl ExplainSubject {
             measure,
             limit_share,
             window_ns,
+            unjudged: matches!(event.kind.as_str(), "unjudged" | "station_doubt"),
         })
     }
 
@@ -87,7 +90,8 @@ impl ExplainSubject {
         Vec::new()
     }
 
-    fn is_passive(&self) -> bool {
+    /// It is about round trips of others' traffic.
+    pub fn is_passive(&self) -> bool {
         matches!(self.measure, SubjectMeasure::Delay { delay: Delay::Passive, .. })
     }
 }

@@ -7,13 +7,13 @@ use sonde_meter::explain::{
     Answer, Cause, CauseKind, EvidenceKind, ExplainGrade, Question, SampleCounts, label_name,
     name_of_set, sentences,
 };
-use sonde_results::Caveat;
 use sonde_results::sla::LossDirection;
-use sonde_results::units::{format_count, format_share};
+use sonde_results::units::format_count;
 use sonde_store::StoredEvent;
 use sonde_store::query::BadSampleWindow;
 
 use super::about::SubjectMeasure;
+use super::due::{DueCounts, OwnFault};
 use super::flows::GrownFlow;
 use super::{ExplainTimes, Seen};
 
@@ -81,8 +81,13 @@ pub(super) struct Explained<'a> {
     pub seen: &'a Seen,
     pub flows: &'a [GrownFlow],
     pub others: &'a [StoredEvent],
-    pub event: &'a StoredEvent,
     pub measure: &'a SubjectMeasure,
+    /// Windows before that it is held against.
+    pub windows: usize,
+    /// Of an event that says that nothing could be judged.
+    pub due: Option<&'a DueCounts>,
+    /// The event says more of the station than of the network.
+    pub own_fault: Option<&'a OwnFault>,
     pub now_ns: i64,
 }
 
@@ -96,7 +101,7 @@ pub(super) fn explanation(of: &Explained<'_>) -> KeptExplanation {
         to_ns: times.during.to_ns,
         before_from_ns: times.before.from_ns,
         before_to_ns: times.before.to_ns,
-        windows: times.windows,
+        windows: of.windows,
         series: question.series.len(),
         excess: if question.series.is_empty() { 0.0 } else { answer.excess },
         computed_ns: of.now_ns,
@@ -112,17 +117,26 @@ pub(super) fn explanation(of: &Explained<'_>) -> KeptExplanation {
             })
             .collect(),
     };
-    if let Some((caveat, doubtful)) = of.own_fault() {
-        let cause = of.own_cause(caveat);
+    if let Some(fault) = of.own_fault {
         kept.grade = ExplainGrade::CannotJudge;
-        kept.text = vec![doubtful];
-        kept.next = std::mem::take(&mut kept.causes);
+        kept.text = vec![fault.sentence.clone()];
+        kept.next = std::mem::replace(&mut kept.causes, vec![of.own_cause(fault)]);
         kept.next.truncate(3);
-        kept.causes = vec![cause];
+        if let Some(due) = of.due {
+            (kept.onset_ns, kept.to_ns) = (due.span.from_ns, due.span.to_ns);
+        }
     } else if of.seen.subject.n == 0 {
         kept.grade = ExplainGrade::Silent;
         kept.text = vec!["Nothing was measured in that time: there is nothing to explain.".into()];
         (kept.causes, kept.next, kept.acquitted) = (Vec::new(), Vec::new(), Vec::new());
+    } else if of.windows == 0 {
+        kept.text =
+            vec![match times.windows {
+            0 => "Nothing was measured before: there is nothing to hold it against.".into(),
+            _ => "All that was measured before missed the objective, too: there is nothing to hold \
+                  it against."
+                .into(),
+        }];
     } else if let Some(side) = kept.causes.first().and_then(|first| of.side_sentence(first)) {
         kept.text.insert(1.min(kept.text.len()), side);
     }
@@ -201,49 +215,21 @@ impl Explained<'_> {
         })
     }
 
-    /// Whether the event says more of the station than of the network: why, and a sentence.
-    fn own_fault(&self) -> Option<(Caveat, String)> {
-        let sum = &self.seen.subject;
-        let caveat = sum.doubt?;
-        let whole = matches!(self.event.kind.as_str(), "unjudged" | "station_doubt");
-        // A breach is concluded from what is not doubtful; hardly anything of it may be left.
-        let much = if whole { sum.doubtful_n * 5 > sum.n } else { sum.doubtful_n * 10 > sum.n * 9 };
-        much.then(|| {
-            let share = format_share(sum.doubtful_n, sum.n);
-            let text = format!(
-                "{share} of the samples of that time say more of this station than of the network: \
-                 {}. It is its own doing; the network is not judged. {}.",
-                caveat.text(),
-                capital(caveat.advice())
-            );
-            (caveat, text)
-        })
-    }
-
-    fn own_cause(&self, caveat: Caveat) -> KeptCause {
-        let sum = &self.seen.subject;
-        let station = self.question.own.first().map(|own| label_name(self.question, own.label));
-        let starved = matches!(
-            caveat,
-            Caveat::SenderLate | Caveat::SendsSkipped | Caveat::SendsFailed | Caveat::OwnDrops
-        );
-        let inside = SampleCounts { n: sum.doubtful_n, bad: sum.doubtful_bad };
-        let outside = SampleCounts { n: sum.n - sum.doubtful_n, bad: sum.bad - sum.doubtful_bad };
-        let share = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
+    fn own_cause(&self, fault: &OwnFault) -> KeptCause {
+        let sum = self.due.map_or(&self.seen.subject, |due| &due.sum);
+        let own = self.question.own.first().map(|own| label_name(self.question, own.label));
+        let name = fault.name.clone().or(own).unwrap_or_else(|| "the station".into());
         KeptCause {
-            names: vec![station.unwrap_or_else(|| "the station".into())],
-            kind: starved.then_some(CauseKind::StarvedStation),
-            coverage: match sum.bad {
-                0 => share(sum.doubtful_n, sum.n),
-                bad => share(sum.doubtful_bad, bad),
-            },
+            names: vec![name],
+            kind: fault.kind,
+            coverage: fault.share,
             purity: None,
-            inside,
-            outside,
+            inside: SampleCounts { n: sum.doubtful_n, bad: sum.doubtful_bad },
+            outside: SampleCounts { n: sum.n - sum.doubtful_n, bad: sum.bad - sum.doubtful_bad },
             before: SampleCounts::default(),
             series: self.question.series.len(),
             direction: None,
-            evidence: vec![format!("{}.", capital(caveat.text()))],
+            evidence: vec![fault.evidence.clone()],
         }
     }
 
@@ -320,7 +306,7 @@ fn side_of(sum: &BadSampleWindow) -> LossDirection {
     }
 }
 
-fn capital(text: &str) -> String {
+pub(super) fn capital(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }

@@ -17,6 +17,8 @@ pub struct PathBook {
     /// Addresses of targets, by unit and name.
     addresses: BTreeMap<(String, String), BTreeSet<IpAddr>>,
     ways: BTreeMap<IpAddr, PathWay>,
+    /// All units of the configuration; empty: it is not known.
+    units: BTreeSet<String>,
     /// Interfaces of units that watch traffic, by their index in flow records.
     points: BTreeMap<String, Vec<String>>,
     /// Rates of interfaces, bit/s.
@@ -67,6 +69,20 @@ impl PathBook {
     /// All addresses whose ways are to be looked up: the first [`MOST_WAYS`].
     pub fn wanted(&self) -> BTreeSet<IpAddr> {
         self.addresses.values().flatten().copied().take(MOST_WAYS).collect()
+    }
+
+    /// The units of the configuration.
+    pub fn set_units(&mut self, units: BTreeSet<String>) {
+        self.units = units;
+    }
+
+    /// Whether a unit measures a target, or anything if that is empty. `true` also where nothing is
+    /// known.
+    pub fn measures(&self, unit: &str, target: &str) -> bool {
+        let mut targets = self.addresses.keys().filter(|(of, _)| of == unit).peekable();
+        let listed = self.units.is_empty() || self.units.contains(unit);
+        let known = targets.peek().is_some() && !target.is_empty();
+        listed && (!known || targets.any(|(_, own)| own == target))
     }
 
     /// The units that watch traffic, with their interfaces.
@@ -251,7 +267,12 @@ mod tests {
         assert_eq!(told[0].title, "probe.a: muc is 198.51.100.9 now, and was 192.0.2.9");
         assert_eq!((told[0].begin_ns, &*told[0].kind), (7, "address_change"));
         assert_eq!(book.address("probe.a", "ber"), None, "it is gone");
+        let measures = |unit: &str, target: &str| book.measures(unit, target);
+        assert_eq!((measures("probe.a", "muc"), measures("probe.a", "ber")), (true, false));
+        assert!(measures("probe.a", "") && measures("probe.b", "x"), "nothing is known");
         assert_eq!(book.wanted(), BTreeSet::from([address("198.51.100.9")]));
+        book.set_units(BTreeSet::from(["probe.a".to_owned()]));
+        assert!(book.measures("probe.a", "muc") && !book.measures("probe.b", "x"));
     }
 
     #[test]

@@ -373,6 +373,69 @@ fn a_station_that_was_late_itself_judges_no_network() {
     assert!(found.text[0].contains("packets were sent late"), "{:?}", found.text);
 }
 
+/// As where all reflectors were away for some seconds.
+#[test]
+fn an_earlier_fault_is_not_taken_for_usual() {
+    let mut bed = Bed::new("explain-earlier", 9);
+    for target in ["a", "b", "c"] {
+        for class in ["BE", "EF"] {
+            bed.probe(target, class, 0, |fault| Second {
+                loss: if fault && target == "a" && class == "EF" { 0.2 } else { 0.0 },
+                ..Second::default()
+            });
+        }
+    }
+    let away = BASE + 100 * SECOND..BASE + 107 * SECOND;
+    for row in bed.rows.iter_mut().filter(|row| away.contains(&row.start_ns)) {
+        let end_ns = row.start_ns + SECOND;
+        let mut record = Interval { start_ns: row.start_ns, end_ns, ..Interval::empty(0) };
+        (record.counters.sent, record.counters.lost) = (100, 100);
+        *row = IntervalRow::new(row.series, &record);
+    }
+    let found = bed.explain(&loss("a", "EF"));
+    assert_eq!(found.causes[0].names, ["class EF on target a"], "{found:?}");
+    assert_eq!(found.grade, ExplainGrade::Strong);
+    let whole = (found.before_to_ns - found.before_from_ns) / (found.to_ns - found.onset_ns);
+    // They may lie in two windows.
+    assert!((1..=2).contains(&(whole - found.windows as i64)), "{found:?}");
+}
+
+/// The sender got no processor: of the time of the event one record is there.
+#[test]
+fn a_station_whose_records_are_missing_judges_no_network() {
+    let mut bed = Bed::new("explain-missing", 7);
+    for target in ["a", "b"] {
+        bed.probe(target, "BE", 0, |_| Second::default());
+    }
+    bed.rows.retain(|row| !(FAULT + SECOND..FAULT + 10 * SECOND).contains(&row.start_ns));
+    let mut event = loss("a", "BE");
+    event.kind = "unjudged".into();
+    event.evidence["window"]["end_ns"] = json!(FAULT + 10 * SECOND);
+    event.end_ns = Some(FAULT + 10 * SECOND);
+    let found = bed.explain(&event);
+    assert_eq!(found.grade, ExplainGrade::CannotJudge, "{found:?}");
+    assert_eq!(found.causes[0].names, ["station ber"]);
+    assert_eq!(found.causes[0].kind, Some(CauseKind::StarvedStation));
+    assert_eq!((found.onset_ns, found.to_ns), (FAULT, FAULT + 10 * SECOND));
+    let text = "Of 10 records that were due, 1 is there; of 1,000 packets that were due, 100 were \
+                sent: the station did not measure.";
+    assert!(found.text[0].starts_with(text), "{:?}", found.text);
+    // Of a breach nothing of the kind is said.
+    event.kind = "breach".into();
+    assert_eq!(bed.explain(&event).grade, ExplainGrade::Silent);
+}
+
+/// As where the objective asks for more samples than are sent.
+#[test]
+fn a_station_that_measured_all_is_not_at_fault() {
+    let mut bed = Bed::new("explain-whole", 8);
+    bed.probe("a", "BE", 0, |_| Second::default());
+    let mut event = loss("a", "BE");
+    event.kind = "unjudged".into();
+    let found = bed.explain(&event);
+    assert_eq!(found.grade, ExplainGrade::Silent, "{found:?}");
+}
+
 #[test]
 fn what_is_as_before_is_not_explained() {
     let mut named = 0;

@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use sonde_meter::explain::ExplainGrade;
 use sonde_results::StreamInfo;
 use sonde_run::error::RunError;
 use sonde_run::thread;
@@ -102,7 +101,10 @@ impl ExplainHandle {
             };
             Some((id.to_string(), sources.clone()))
         });
-        self.book.lock().set_points(points.collect());
+        let units = plan.iter().map(|(id, _)| id.to_string());
+        let mut book = self.book.lock();
+        book.set_points(points.collect());
+        book.set_units(units.collect());
     }
 
     /// What is known of the ways to targets.
@@ -239,15 +241,9 @@ impl Explaining {
     fn explain_one(&mut self, now: Time) {
         let due = self.due.iter().enumerate().filter(|(_, event)| event.due <= now);
         let Some((at, _)) = due.min_by_key(|(_, event)| event.due) else { return };
-        let DueEvent { id, begun, made, .. } = self.due[at];
-        let waits = made == 0 && now + AGAIN_NS < begun + AFTER_NS[1];
-        match self.explain(id, waits) {
-            Ok(true) => {}
-            Ok(false) => {
-                self.due[at].due = now + AGAIN_NS;
-                return;
-            }
-            Err(why) => tracing::debug!("event {} is not explained: {why}", id.0),
+        let id = self.due[at].id;
+        if let Err(why) = self.explain(id) {
+            tracing::debug!("event {} is not explained: {why}", id.0);
         }
         let event = &mut self.due[at];
         event.made += 1;
@@ -257,18 +253,12 @@ impl Explaining {
         }
     }
 
-    /// Keeps what explains an event. `waits`: not where nothing does and the records of its window are
-    /// still to come, as those of a starved sender are; `false`: so it is.
-    fn explain(&self, id: EventId, waits: bool) -> Result<bool, ExplainError> {
-        let Some(event) = self.store.event(id)? else { return Ok(true) };
+    fn explain(&self, id: EventId) -> Result<(), ExplainError> {
+        let Some(event) = self.store.event(id)? else { return Ok(()) };
         let found = explain_now(&*self.reader, &self.book.get(), &event, self.ends.clone())?;
-        let end_ns = event.evidence["window"]["end_ns"].as_i64();
-        if waits && found.grade == ExplainGrade::Silent && end_ns.is_some_and(|e| found.to_ns < e) {
-            return Ok(false);
-        }
         let value = serde_json::to_value(&found).unwrap_or_default();
         self.store.note_event(id, FIELD, Some(value))?;
-        Ok(true)
+        Ok(())
     }
 
     /// Asks the kernel for the ways to all targets, and keeps what has changed.
@@ -318,8 +308,6 @@ pub const FIELD: &str = "explanation";
 /// An event is explained so long after its begin, as long as it lasts, and so long after its end,
 /// ns: what was measured is in the store then.
 const AFTER_NS: [i64; 3] = [3_000_000_000, 60_000_000_000, 330_000_000_000];
-/// Until the next try where records are still to come, ns.
-const AGAIN_NS: i64 = 1_000_000_000;
 /// Between two looks at what is due.
 const TURN: Duration = Duration::from_millis(200);
 /// Events that wait for their explanation, at most.

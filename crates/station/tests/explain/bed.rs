@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use sonde_lab::Host;
@@ -89,16 +89,19 @@ impl Running {
     }
 
     fn next(&mut self) -> Arc<Report> {
-        let Next::Record(report) = self.records.next(Duration::from_secs(60)) else {
-            panic!("what was waited for did not come")
-        };
+        self.take(Duration::from_secs(60)).expect("what was waited for did not come")
+    }
+
+    /// The next report, if one comes within `patience`.
+    fn take(&mut self, patience: Duration) -> Option<Arc<Report>> {
+        let Next::Record(report) = self.records.next(patience) else { return None };
         match &report.said {
             Said::Probe(about) => self.streams.clone_from(&about.streams),
             Said::ProbeEvent(Event::Record(_)) => self.intervals += 1,
             Said::RttEvents(events) => self.round_trips += events.len(),
             _ => {}
         }
-        report
+        Some(report)
     }
 
     /// Reads what it says until `enough`.
@@ -122,18 +125,21 @@ impl Running {
     /// Waits for the first event of a kind since then (ns since 1970 UTC) with an explanation that the
     /// station kept by itself, and gives what the API says of it.
     pub fn explained(&mut self, kind: &str, since_ns: i64) -> Value {
-        for reports in 0..MOST_REPORTS {
-            let look = reports % 50 == 0;
+        for _ in 0..MOST_LOOKS {
             let of_kind = |row: &EventRow| {
                 row.event.kind == kind
                     && row.event.begin_ns >= since_ns
                     && row.event.evidence.get("explanation").is_some()
             };
-            if let Some(row) = look.then(|| self.events().into_iter().find(of_kind)).flatten() {
+            if let Some(row) = self.events().into_iter().find(of_kind) {
                 let path = format!("/sonde/v1/events/{}/explanation", row.id.0);
                 return self.client.get(&path).unwrap();
             }
-            self.next();
+            // A starved station says next to nothing: looks are not counted by its reports.
+            let next_look = Instant::now() + LOOK;
+            while let Some(left) = next_look.checked_duration_since(Instant::now()) {
+                self.take(left);
+            }
         }
         let events: Vec<String> =
             self.events().into_iter().map(|row| format!("{:?}\n", row.event)).collect();
@@ -155,5 +161,7 @@ pub fn first(found: &Value) -> (Vec<&str>, &str) {
 }
 
 const ANSWERS: &str = "[reflect.main]\nengine = { iface = 'eth0' }\n[api]\nsocket = ''\n";
-/// Reports that are read until an event is explained: minutes of them.
-const MOST_REPORTS: usize = 10_000;
+/// Between two looks at what is explained.
+const LOOK: Duration = Duration::from_millis(500);
+/// Looks until an event is explained: three minutes of them.
+const MOST_LOOKS: usize = 360;

@@ -8,6 +8,7 @@ use sonde_results::caveat::CaveatSet;
 use sonde_results::hist::bounds_of;
 use sonde_results::record::Counters;
 use sonde_results::sla::own_doubt;
+use sonde_wire::NotSent;
 
 use super::{Delay, Run, Scan, TimeRange};
 use crate::error::StoreError;
@@ -102,6 +103,14 @@ pub struct BadSampleWindow {
     pub lost_backward: u64,
     /// Probes that were lost, on whatever way.
     pub lost: u64,
+    /// Probes that were due and not sent.
+    pub skipped: u64,
+    /// Those of them that this host refused or could not send; the others were late.
+    pub refused: u64,
+    /// Intervals at the full rate that its rows are made of.
+    pub intervals: u64,
+    /// Time that its rows cover, each from its own begin: it may reach beyond the window, ns.
+    pub length_ns: i64,
 }
 
 impl Default for BadSamples {
@@ -162,7 +171,12 @@ impl BadSamples {
             run.rtt(&scan, |row| {
                 interval_ns = interval_ns.max(row.length_ns / row.intervals.max(1) as i64);
                 match self.of_group(row, &limits) {
-                    Some(found) => add(row.series, &row.group, row.start_ns, found),
+                    Some(found) => add(
+                        row.series,
+                        &row.group,
+                        row.start_ns,
+                        found.lasting(row.intervals, row.length_ns),
+                    ),
                     None => Ok(()),
                 }
             })?;
@@ -170,7 +184,12 @@ impl BadSamples {
             run.intervals(&scan, |row| {
                 interval_ns = interval_ns.max(row.length_ns / row.intervals.max(1) as i64);
                 match self.of_probe(row, &limits) {
-                    Some(found) => add(row.series, "", row.start_ns, found),
+                    Some(found) => add(
+                        row.series,
+                        "",
+                        row.start_ns,
+                        found.lasting(row.intervals, row.length_ns),
+                    ),
                     None => Ok(()),
                 }
             })?;
@@ -217,7 +236,9 @@ impl BadSamples {
         };
         let doubt = own_doubt(&counters, caveats(row.caveats));
         let lost = (forward, backward, counters.lost);
-        Some(BadSampleWindow::of((n, bad), doubt, lost))
+        let found = BadSampleWindow::of((n, bad), doubt, lost);
+        let refused = counters.not_sent.total() - counters.not_sent.of(NotSent::Late);
+        Some(BadSampleWindow { skipped: counters.skipped, refused, ..found })
     }
 
     fn of_group(
@@ -253,7 +274,15 @@ impl BadSampleWindow {
             lost_forward,
             lost_backward,
             lost,
+            skipped: 0,
+            refused: 0,
+            intervals: 0,
+            length_ns: 0,
         }
+    }
+
+    fn lasting(self, intervals: u64, length_ns: i64) -> BadSampleWindow {
+        BadSampleWindow { intervals, length_ns, ..self }
     }
 
     /// Adds what another one counted, of whatever window.
@@ -266,6 +295,10 @@ impl BadSampleWindow {
         self.lost_forward += other.lost_forward;
         self.lost_backward += other.lost_backward;
         self.lost += other.lost;
+        self.skipped += other.skipped;
+        self.refused += other.refused;
+        self.intervals += other.intervals;
+        self.length_ns += other.length_ns;
     }
 }
 

@@ -9,6 +9,7 @@ use sonde_store::flow::unmapped;
 use sonde_store::query::*;
 use sonde_store::series::SeriesDirection;
 use sonde_store::{Answer, EventId, FlowRow, Query, Series, SeriesId, StoredEvent};
+use sonde_wire::NotSent;
 
 use super::script::{Measured, MeasuredGroup, Script};
 
@@ -511,6 +512,7 @@ fn bad_samples(script: &Script, q: &BadSamples) -> BadSampleTable {
         let window = ((start - q.range.from_ns) / q.step_ns) as u32;
         let row = rows.entry((series, group.to_owned())).or_default();
         let new = BadSampleWindow { window, ..BadSampleWindow::default() };
+        let found = BadSampleWindow { intervals: 1, length_ns: length, ..found };
         row.entry(window).or_insert(new).add(&found);
         interval_ns = length.max(interval_ns);
     };
@@ -550,6 +552,8 @@ fn bad_samples(script: &Script, q: &BadSamples) -> BadSampleTable {
                 lost_forward: forward,
                 lost_backward: backward,
                 lost: c.lost,
+                skipped: c.skipped,
+                refused: c.not_sent.iter().filter(|r| r.0 != NotSent::Late).map(|r| r.1).sum(),
                 ..of((n, bad))
             };
             let length = m.record.end_ns - m.record.start_ns;
