@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::column::{Kind, StoredRow};
 use crate::flow::FlowRow;
 use crate::hist_blob::HistBlob;
+use crate::interface::InterfaceRow;
 use crate::interval::IntervalRow;
 use crate::rtt::RttRow;
 use crate::table::Table;
@@ -19,6 +20,8 @@ pub enum Rows {
     Flows(Vec<FlowRow>),
     /// Groups of passive round-trip times.
     Rtt(Vec<RttRow>),
+    /// Counters of interfaces.
+    Interfaces(Vec<InterfaceRow>),
 }
 
 impl Rows {
@@ -28,6 +31,7 @@ impl Rows {
             Rows::Intervals(rows) => rows.len(),
             Rows::Flows(rows) => rows.len(),
             Rows::Rtt(rows) => rows.len(),
+            Rows::Interfaces(rows) => rows.len(),
         }
     }
 
@@ -42,6 +46,7 @@ impl Rows {
             Rows::Intervals(_) => Table::Interval,
             Rows::Flows(_) => Table::Flow,
             Rows::Rtt(_) => Table::Rtt,
+            Rows::Interfaces(_) => Table::Interface,
         }
     }
 
@@ -51,6 +56,7 @@ impl Rows {
             Rows::Intervals(rows) => rows.iter().map(|r| r.series.0).max(),
             Rows::Flows(rows) => rows.iter().map(|r| r.exporter.0).max(),
             Rows::Rtt(rows) => rows.iter().map(|r| r.series.0).max(),
+            Rows::Interfaces(rows) => rows.iter().map(|r| r.series.0).max(),
         }
     }
 }
@@ -96,6 +102,10 @@ impl Batch {
                 out.push(RTT);
                 encode_rows(rows, out);
             }
+            Rows::Interfaces(rows) => {
+                out.push(INTERFACES);
+                encode_rows(rows, out);
+            }
         }
     }
 
@@ -107,6 +117,7 @@ impl Batch {
             [INTERVALS] => Rows::Intervals(decode_rows(from)?),
             [FLOWS] => Rows::Flows(decode_rows(from)?),
             [RTT] => Rows::Rtt(decode_rows(from)?),
+            [INTERFACES] => Rows::Interfaces(decode_rows(from)?),
             _ => return None,
         };
         Some(Batch { writer, number, rows: rows.into() })
@@ -216,6 +227,7 @@ fn decode_column<R>(kind: &Kind<R>, rows: &mut [R], from: &mut &[u8]) -> Option<
 const INTERVALS: u8 = 1;
 const FLOWS: u8 = 2;
 const RTT: u8 = 3;
+const INTERFACES: u8 = 4;
 
 #[cfg(test)]
 mod tests;

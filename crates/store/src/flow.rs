@@ -481,7 +481,8 @@ fn to_micros(ns: i64) -> i64 {
     ns - ns.rem_euclid(US)
 }
 
-fn app_name(app: &App) -> &'static str {
+/// What an application is called in a row: "tls".
+pub fn app_name(app: &App) -> &'static str {
     match app {
         App::Tls(_) => "tls",
         App::Quic { .. } => "quic",

@@ -9,6 +9,7 @@ mod events;
 mod evidence;
 mod flow_rates;
 mod heat;
+mod interfaces;
 mod merged;
 mod overview;
 mod plan;
@@ -32,6 +33,7 @@ pub use events::{EventList, EventRow};
 pub use evidence::{Evidence, EvidenceFlow, EvidenceRow, EvidenceTable};
 pub use flow_rates::{FlowRate, FlowRatePoint, FlowRates};
 pub use heat::{Heat, HeatMap};
+pub use interfaces::{InterfaceSums, InterfaceTable};
 pub use merged::Merged;
 pub use overview::{Overview, OverviewRow};
 pub use plan::TimeRange;
@@ -44,6 +46,7 @@ use crate::column::StoredRow;
 use crate::error::StoreError;
 use crate::event::{EventId, StoredEvent};
 use crate::flow::{FlowRow, FlowSum};
+use crate::interface::InterfaceRow;
 use crate::interval::IntervalRow;
 use crate::rtt::RttRow;
 use crate::series::Series;
@@ -75,6 +78,8 @@ pub enum Query {
     BadSamples(BadSamples),
     /// Which flows are faster than before.
     FlowRates(FlowRates),
+    /// What interfaces counted.
+    Interfaces(InterfaceSums),
     /// All intervals of a range as one record.
     Merged(Merged),
 }
@@ -150,6 +155,8 @@ pub enum Answer {
     BadSamples(BadSampleTable),
     /// Of [`Query::FlowRates`].
     FlowRates(Vec<FlowRatePoint>),
+    /// Of [`Query::Interfaces`].
+    Interfaces(Vec<InterfaceTable>),
     /// Of [`Query::Merged`]; `None`: there is no interval.
     Merged(Option<Box<Interval>>),
 }
@@ -205,6 +212,14 @@ pub trait Source {
     /// Groups of round trips as coarse as `level`, or finer where those are not rolled up yet.
     fn rtt(&self, level: Table, scan: &Scan, sink: &mut RowSink<RttRow>) -> Result<(), StoreError>;
 
+    /// Counters of interfaces as coarse as `level`, or finer where those are not rolled up yet.
+    fn interfaces(
+        &self,
+        level: Table,
+        scan: &Scan,
+        sink: &mut RowSink<InterfaceRow>,
+    ) -> Result<(), StoreError>;
+
     /// The oldest row of a table, ns since 1970 UTC.
     fn oldest_ns(&self, table: Table) -> Option<i64>;
 
@@ -237,6 +252,7 @@ pub fn answer(query: &Query, source: &dyn Source, limit: &Limit) -> Result<Respo
         Query::Evidence(q) => Answer::Evidence(q.answer(&mut run)?),
         Query::BadSamples(q) => Answer::BadSamples(q.answer(&mut run)?),
         Query::FlowRates(q) => Answer::FlowRates(q.answer(&mut run)?),
+        Query::Interfaces(q) => Answer::Interfaces(q.answer(&mut run)?),
         Query::Merged(q) => Answer::Merged(q.answer(&mut run)?),
     };
     Ok(Response {

@@ -49,6 +49,9 @@ impl Default for Retention {
                 (Table::Rtt1m, keep(Some(30), 600)),
                 (Table::Rtt1h, keep(Some(2 * 365), 300)),
                 (Table::Rtt1d, keep(None, 100)),
+                (Table::Interface, keep(Some(30), 300)),
+                (Table::Interface5m, keep(Some(365), 100)),
+                (Table::Interface1h, keep(None, 100)),
             ]),
             floor_octets: 2_000_000_000,
         }

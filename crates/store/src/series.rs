@@ -49,7 +49,7 @@ pub struct SeriesLabels {
     pub target: String,
     /// Class of service.
     pub class: String,
-    /// What measures: [`MODULE_STAMP`], [`MODULE_FLOW`], [`MODULE_RTT`].
+    /// What measures: [`MODULE_STAMP`], [`MODULE_FLOW`], [`MODULE_RTT`], [`MODULE_INTERFACE`].
     pub module: String,
     /// Which way it looks.
     pub direction: SeriesDirection,
@@ -84,6 +84,8 @@ pub const MODULE_STAMP: &str = "stamp";
 pub const MODULE_FLOW: &str = "flow";
 /// The label `module` of units that measure passive round-trip times.
 pub const MODULE_RTT: &str = "rtt";
+/// The label `module` of counters of interfaces.
+pub const MODULE_INTERFACE: &str = "interface";
 
 /// A registered series.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

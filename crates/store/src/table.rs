@@ -40,11 +40,20 @@ pub enum Table {
     /// Those of one day.
     #[serde(rename = "rtt1d")]
     Rtt1d,
+    /// Counters of interfaces, of intervals.
+    #[serde(rename = "iface")]
+    Interface,
+    /// Those of five minutes.
+    #[serde(rename = "iface5m")]
+    Interface5m,
+    /// Those of one hour.
+    #[serde(rename = "iface1h")]
+    Interface1h,
 }
 
 impl Table {
     /// All, each after that which it is rolled up from.
-    pub const ALL: [Table; 11] = [
+    pub const ALL: [Table; 14] = [
         Table::Interval,
         Table::Interval1m,
         Table::Interval1h,
@@ -56,6 +65,9 @@ impl Table {
         Table::Rtt1m,
         Table::Rtt1h,
         Table::Rtt1d,
+        Table::Interface,
+        Table::Interface5m,
+        Table::Interface1h,
     ];
 
     /// Its name: folder, catalogue, SQL.
@@ -72,6 +84,9 @@ impl Table {
             Table::Rtt1m => "rtt1m",
             Table::Rtt1h => "rtt1h",
             Table::Rtt1d => "rtt1d",
+            Table::Interface => "iface",
+            Table::Interface5m => "iface5m",
+            Table::Interface1h => "iface1h",
         }
     }
 
@@ -83,10 +98,10 @@ impl Table {
     /// Length of its windows, ns; 0: rows at the full rate.
     pub fn step_ns(self) -> i64 {
         match self {
-            Table::Interval | Table::Flow | Table::Rtt => 0,
+            Table::Interval | Table::Flow | Table::Rtt | Table::Interface => 0,
             Table::Interval1m | Table::Rtt1m => MINUTE_NS,
-            Table::Flow5m => 5 * MINUTE_NS,
-            Table::Interval1h | Table::Flow1h | Table::Rtt1h => HOUR_NS,
+            Table::Flow5m | Table::Interface5m => 5 * MINUTE_NS,
+            Table::Interval1h | Table::Flow1h | Table::Rtt1h | Table::Interface1h => HOUR_NS,
             Table::Interval1d | Table::Rtt1d => DAY_NS,
         }
     }
@@ -102,7 +117,9 @@ impl Table {
             Table::Rtt => Some(Table::Rtt1m),
             Table::Rtt1m => Some(Table::Rtt1h),
             Table::Rtt1h => Some(Table::Rtt1d),
-            Table::Interval1d | Table::Flow1h | Table::Rtt1d => None,
+            Table::Interface => Some(Table::Interface5m),
+            Table::Interface5m => Some(Table::Interface1h),
+            Table::Interval1d | Table::Flow1h | Table::Rtt1d | Table::Interface1h => None,
         }
     }
 
@@ -124,9 +141,9 @@ impl Table {
     /// Compaction makes one segment of so much time, ns.
     pub fn period_ns(self) -> i64 {
         match self {
-            Table::Interval | Table::Flow | Table::Rtt => HOUR_NS,
-            Table::Interval1m | Table::Flow5m | Table::Rtt1m => DAY_NS,
-            Table::Interval1h | Table::Flow1h | Table::Rtt1h => 30 * DAY_NS,
+            Table::Interval | Table::Flow | Table::Rtt | Table::Interface => HOUR_NS,
+            Table::Interval1m | Table::Flow5m | Table::Rtt1m | Table::Interface5m => DAY_NS,
+            Table::Interval1h | Table::Flow1h | Table::Rtt1h | Table::Interface1h => 30 * DAY_NS,
             Table::Interval1d | Table::Rtt1d => 360 * DAY_NS,
         }
     }

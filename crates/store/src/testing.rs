@@ -13,6 +13,7 @@ use sonde_wire::{NotSent, StampSource};
 use crate::embedded::disk::{Disk, DiskFile, HostDisk};
 use crate::flow::FlowRow;
 use crate::hist_blob::HistBlob;
+use crate::interface::{InterfaceRow, InterfaceSide};
 use crate::interval::IntervalRow;
 use crate::rtt::RttRow;
 use crate::series::SeriesId;
@@ -168,6 +169,28 @@ pub(crate) fn rtt(seed: u64, series: u32, groups: u64) -> Vec<RttRow> {
         }
     }
     rows
+}
+
+/// Rows of ten seconds of `count` interfaces.
+pub(crate) fn interfaces(seed: u64, count: u32) -> Vec<InterfaceRow> {
+    let mut random = Random(seed);
+    let mut side = || InterfaceSide {
+        octets: random.below(10_000_000_000),
+        packets: random.below(10_000_000),
+        dropped: random.below(3),
+        errors: random.below(2),
+    };
+    let row = |(series, turn): (u32, i64)| InterfaceRow {
+        series: SeriesId(series),
+        start_ns: START + turn * 10_000_000_000,
+        length_ns: 10_000_000_000,
+        intervals: 1,
+        receive: side(),
+        transmit: side(),
+        queue_dropped: u64::from(series),
+        speed_bps: 1_000_000_000,
+    };
+    (0..count).flat_map(|series| (0..60).map(move |turn| (series, turn))).map(row).collect()
 }
 
 /// A folder of its own, gone at the end.

@@ -39,10 +39,10 @@ pub(super) fn step_for(range: QueryRange, points: u32) -> i64 {
 pub(super) fn level_of(response: &Response, step_ns: i64, final_to: UtcInstant) -> AnswerLevel {
     let TimeRange { from_ns, to_ns } = response.range;
     let level = match response.level {
-        Some(Table::Interval | Table::Flow | Table::Rtt) | None => "raw",
+        Some(Table::Interval | Table::Flow | Table::Rtt | Table::Interface) | None => "raw",
         Some(Table::Interval1m | Table::Rtt1m) => "1m",
-        Some(Table::Flow5m) => "5m",
-        Some(Table::Interval1h | Table::Flow1h | Table::Rtt1h) => "1h",
+        Some(Table::Flow5m | Table::Interface5m) => "5m",
+        Some(Table::Interval1h | Table::Flow1h | Table::Rtt1h | Table::Interface1h) => "1h",
         Some(Table::Interval1d | Table::Rtt1d) => "1d",
     };
     let to = UtcInstant::from_ns(to_ns);

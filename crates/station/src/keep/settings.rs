@@ -103,6 +103,15 @@ pub struct KeepTables {
     /// Those of one day.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rtt1d: Option<KeepSettings>,
+    /// Counters of interfaces.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub iface: Option<KeepSettings>,
+    /// Those of five minutes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub iface5m: Option<KeepSettings>,
+    /// Those of one hour.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub iface1h: Option<KeepSettings>,
 }
 
 impl KeepTables {
@@ -119,6 +128,9 @@ impl KeepTables {
             Table::Rtt1m => &self.rtt1m,
             Table::Rtt1h => &self.rtt1h,
             Table::Rtt1d => &self.rtt1d,
+            Table::Interface => &self.iface,
+            Table::Interface5m => &self.iface5m,
+            Table::Interface1h => &self.iface1h,
         };
         own.as_ref()
     }

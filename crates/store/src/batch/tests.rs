@@ -24,6 +24,7 @@ fn what_is_encoded_is_decoded() {
     assert_eq!((batch.rows.len(), batch.rows.greatest_series()), (100, Some(4)));
     round_trip(Rows::Flows(testing::flows(2, 3, 200, 600_000_000_000)));
     round_trip(Rows::Rtt(testing::rtt(4, 2, 5)));
+    round_trip(Rows::Interfaces(testing::interfaces(5, 2)));
     round_trip(Rows::Flows(vec![]));
     round_trip(Rows::Intervals(vec![IntervalRow::default()]));
 }

@@ -14,6 +14,7 @@ use std::io::{self, Read};
 use crate::column::{Column, Kind, On, StoredRow};
 use crate::flow::{FLOW_SLOT_NS, FlowRow, FlowSum};
 use crate::hist_blob::{HistBlob, HistHead};
+use crate::interface::InterfaceRow;
 use crate::interval::{IntervalRow, from_pairs, pairs};
 use crate::rtt::RttRow;
 use crate::table::Table;
@@ -42,6 +43,12 @@ impl ServerRow for IntervalRow {
 
 impl ServerRow for RttRow {
     const KEYS: &'static [&'static str] = &["series", "group", "start"];
+    const SERIES: &'static str = "series";
+    const TIME: &'static str = "start";
+}
+
+impl ServerRow for InterfaceRow {
+    const KEYS: &'static [&'static str] = &["series", "start"];
     const SERIES: &'static str = "series";
     const TIME: &'static str = "start";
 }
@@ -109,7 +116,7 @@ impl StateMerge {
         match name {
             _ if R::KEYS.contains(&name) => StateMerge::Key,
             "jitter_forward_ns" | "jitter_backward_ns" | "t1_source" | "t4_source"
-            | "peer_error_ns" => StateMerge::Max,
+            | "peer_error_ns" | "speed_bps" => StateMerge::Max,
             "caveats" => StateMerge::Or,
             _ => StateMerge::Sum,
         }
@@ -481,6 +488,7 @@ mod tests {
             .collect();
         there_and_back(Table::Interval, &raw);
         there_and_back(Table::Rtt, &testing::rtt(5, 2, 3));
+        there_and_back(Table::Interface, &testing::interfaces(6, 2));
         let flows = testing::flows(7, 1, 40, crate::HOUR_NS);
         there_and_back(Table::Flow, &flows);
         let sums: Vec<FlowSum> = flows.iter().map(|f| f.to_sum(crate::HOUR_NS)).collect();
@@ -519,6 +527,7 @@ mod tests {
             let text = match table.raw() {
                 Table::Flow => create_table::<FlowSum>("sonde", table),
                 Table::Rtt => create_table::<RttRow>("sonde", table),
+                Table::Interface => create_table::<InterfaceRow>("sonde", table),
                 _ => create_table::<IntervalRow>("sonde", table),
             };
             assert!(!text.contains("Nullable"), "{text}");

@@ -17,6 +17,7 @@ use crate::embedded::{SqlTable, SqlTableInfo, SqlValue, lock};
 use crate::error::StoreError;
 use crate::event::{EventId, EventSeverity, StoredEvent};
 use crate::flow::{FlowRow, FlowSum};
+use crate::interface::InterfaceRow;
 use crate::interval::IntervalRow;
 use crate::query::{self, Limit, Query, Response, RowSink, Scan, Source, TimeRange};
 use crate::rtt::RttRow;
@@ -356,6 +357,15 @@ impl Source for ServerSnapshot<'_> {
     }
 
     fn rtt(&self, level: Table, scan: &Scan, sink: &mut RowSink<RttRow>) -> Result<(), StoreError> {
+        self.rows(level, scan, sink)
+    }
+
+    fn interfaces(
+        &self,
+        level: Table,
+        scan: &Scan,
+        sink: &mut RowSink<InterfaceRow>,
+    ) -> Result<(), StoreError> {
         self.rows(level, scan, sink)
     }
 

@@ -8,6 +8,7 @@ use super::layout::{self, RowDecoder, StoredColumn};
 use crate::embedded::{SqlColumnInfo, SqlTableInfo, about_of};
 use crate::error::StoreError;
 use crate::flow::{FlowRow, FlowSum};
+use crate::interface::InterfaceRow;
 use crate::interval::IntervalRow;
 use crate::rtt::RttRow;
 use crate::table::Table;
@@ -45,6 +46,9 @@ fn create(database: &str, table: Table) -> String {
         Table::Rtt | Table::Rtt1m | Table::Rtt1h | Table::Rtt1d => {
             layout::create_table::<RttRow>(database, table)
         }
+        Table::Interface | Table::Interface5m | Table::Interface1h => {
+            layout::create_table::<InterfaceRow>(database, table)
+        }
         Table::Interval | Table::Interval1m | Table::Interval1h | Table::Interval1d => {
             layout::create_table::<IntervalRow>(database, table)
         }
@@ -59,6 +63,7 @@ fn stored(table: Table) -> Vec<StoredColumn> {
         Table::Flow => of::<FlowRow>(table),
         Table::Flow5m | Table::Flow1h => of::<FlowSum>(table),
         Table::Rtt | Table::Rtt1m | Table::Rtt1h | Table::Rtt1d => of::<RttRow>(table),
+        Table::Interface | Table::Interface5m | Table::Interface1h => of::<InterfaceRow>(table),
         Table::Interval | Table::Interval1m | Table::Interval1h | Table::Interval1d => {
             of::<IntervalRow>(table)
         }

@@ -18,6 +18,7 @@ use crate::embedded::{Maintenance, lock};
 use crate::error::StoreError;
 use crate::event::{EventSeverity, StoredEvent};
 use crate::flow::roll_up_flows;
+use crate::interface::InterfaceRow;
 use crate::rollup::IntervalRollUp;
 use crate::rtt::RttRow;
 use crate::series::Series;
@@ -155,15 +156,17 @@ impl SpoolShared {
         let mut last: HashMap<Arc<str>, u64> =
             sent.into_iter().map(|(name, last)| (name.into(), last)).collect();
         let batches = unflushed(vec![file], flushed, &mut last);
-        let (mut intervals, mut flows, mut rtt) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut intervals, mut flows) = (Vec::new(), Vec::new());
+        let (mut rtt, mut interfaces) = (Vec::<RttRow>::new(), Vec::<InterfaceRow>::new());
         for (_, batch) in &batches {
             match &*batch.rows {
                 Rows::Intervals(rows) => intervals.extend(rows.iter().cloned()),
                 Rows::Flows(rows) => flows.extend(rows.iter().cloned()),
                 Rows::Rtt(rows) => rtt.extend(rows.iter().cloned()),
+                Rows::Interfaces(rows) => interfaces.extend(rows.iter().cloned()),
             }
         }
-        let rows = intervals.len() + flows.len() + rtt.len();
+        let rows = intervals.len() + flows.len() + rtt.len() + interfaces.len();
         self.insert(lot, Table::Interval, &intervals)?;
         let mut finer = intervals;
         for table in [Table::Interval1m, Table::Interval1h, Table::Interval1d] {
@@ -181,7 +184,13 @@ impl SpoolShared {
         self.insert(lot, Table::Rtt, &rtt)?;
         let mut finer = rtt;
         for table in [Table::Rtt1m, Table::Rtt1h, Table::Rtt1d] {
-            finer = in_windows(finer, table);
+            finer = in_windows(finer, |row| row.in_window(table.step_ns()));
+            self.insert(lot, table, &finer)?;
+        }
+        self.insert(lot, Table::Interface, &interfaces)?;
+        let mut finer = interfaces;
+        for table in [Table::Interface5m, Table::Interface1h] {
+            finer = in_windows(finer, |row| row.in_window(table.step_ns()));
             self.insert(lot, table, &finer)?;
         }
         let flushed = batches.iter().map(|(number, _)| *number).max();
@@ -252,10 +261,9 @@ impl SpoolShared {
     }
 }
 
-/// Groups of round trips in windows of a table.
-fn in_windows(rows: Vec<RttRow>, table: Table) -> Vec<RttRow> {
-    let mut rows: Vec<RttRow> =
-        rows.into_iter().map(|row| row.in_window(table.step_ns())).collect();
+/// Rows in windows of a table, one for each.
+fn in_windows<R: StoredRow>(rows: Vec<R>, in_window: impl FnMut(R) -> R) -> Vec<R> {
+    let mut rows: Vec<R> = rows.into_iter().map(in_window).collect();
     rows.sort_by_cached_key(StoredRow::key);
     // One row, too: at the full rate it does not say of how many intervals a caveat is true.
     rows.chunk_by(|a, b| a.key() == b.key()).map(StoredRow::merged).collect()

@@ -17,6 +17,7 @@ use crate::column::{Kind, On, StoredRow};
 use crate::error::StoreError;
 use crate::flow::{FlowRow, FlowSum, unmapped};
 use crate::hist_blob::{HistBlob, HistSum};
+use crate::interface::InterfaceRow;
 use crate::interval::{IntervalRow, from_pairs};
 use crate::query::{Limit, RowSink, Scan, Source, TimeRange};
 use crate::rtt::RttRow;
@@ -72,6 +73,7 @@ pub(crate) fn export_text(
         let rows = match export.table.raw() {
             Table::Interval => text::<IntervalRow>(export, format, limit, source, &mut out),
             Table::Rtt => text::<RttRow>(export, format, limit, source, &mut out),
+            Table::Interface => text::<InterfaceRow>(export, format, limit, source, &mut out),
             _ if export.table.is_raw() => text::<FlowRow>(export, format, limit, source, &mut out),
             _ => text::<FlowSum>(export, format, limit, source, &mut out),
         }?;
@@ -91,6 +93,7 @@ pub(crate) fn export_parquet(
     let (rows, damaged_segments) = ask(&|source| match export.table.raw() {
         Table::Interval => parquet::<IntervalRow>(export, limit, source, path),
         Table::Rtt => parquet::<RttRow>(export, limit, source, path),
+        Table::Interface => parquet::<InterfaceRow>(export, limit, source, path),
         _ if export.table.is_raw() => parquet::<FlowRow>(export, limit, source, path),
         _ => parquet::<FlowSum>(export, limit, source, path),
     })?;
@@ -139,6 +142,17 @@ impl Exportable for RttRow {
 
     fn is_of(&self, groups: &[String]) -> bool {
         groups.is_empty() || groups.iter().any(|group| **group == *self.group)
+    }
+}
+
+impl Exportable for InterfaceRow {
+    fn scan(
+        source: &dyn Source,
+        table: Table,
+        scan: &Scan,
+        sink: &mut RowSink<Self>,
+    ) -> Result<(), StoreError> {
+        source.interfaces(table, scan, sink)
     }
 }
 

@@ -13,6 +13,7 @@ use crate::batch::Rows;
 use crate::column::StoredRow;
 use crate::error::StoreError;
 use crate::flow::{FlowRow, FlowSum, TOP_FLOWS, keep_top, roll_up_flows};
+use crate::interface::InterfaceRow;
 use crate::interval::IntervalRow;
 use crate::rollup::{IntervalRollUp, merge_equal};
 use crate::rtt::RttRow;
@@ -99,17 +100,20 @@ impl Shared {
     /// Makes segments of a generation, and of its roll-ups. Then its journals are not needed.
     pub(super) fn flush(&self, generation: &Generation) -> Result<(), StoreError> {
         let mut out = self.uncommitted();
-        let (mut intervals, mut flows, mut rtt) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut intervals, mut flows) = (Vec::new(), Vec::new());
+        let (mut rtt, mut interfaces) = (Vec::new(), Vec::new());
         for (_, batch) in &generation.batches {
             match &*batch.rows {
                 Rows::Intervals(rows) => intervals.extend(rows),
                 Rows::Flows(rows) => flows.extend(rows),
                 Rows::Rtt(rows) => rtt.extend(rows),
+                Rows::Interfaces(rows) => interfaces.extend(rows),
             }
         }
         write_intervals(&mut out, intervals)?;
         write_flows(&mut out, flows)?;
         write_rtt(&mut out, rtt)?;
+        write_interfaces(&mut out, interfaces)?;
         let mut change = Change { flushed: generation.last(), ..Change::default() };
         for (_, batch) in &generation.batches {
             change.writers.push((batch.writer.to_string(), batch.number));
@@ -145,6 +149,9 @@ impl Shared {
         } else if to.raw() == Table::Rtt {
             let rows = Merge::<RttRow>::new(readers(sources)?);
             out.write(to, marks, at, roll_up_rtt(rows, to))?;
+        } else if to.raw() == Table::Interface {
+            let rows = Merge::<InterfaceRow>::new(readers(sources)?);
+            out.write(to, marks, at, roll_up_interfaces(rows, to))?;
         } else {
             // Windows are not together in the order of networks: sums are held in memory, as many
             // as there may be, and the smallest become "other" before there are more.
@@ -187,6 +194,13 @@ impl Shared {
             Table::Rtt => out.write(table, marks, at, Merge::<RttRow>::new(readers(sources)?))?,
             Table::Rtt1m | Table::Rtt1h | Table::Rtt1d => {
                 let rows = merge_equal(Merge::<RttRow>::new(readers(sources)?));
+                out.write(table, marks, at, rows)?;
+            }
+            Table::Interface => {
+                out.write(table, marks, at, Merge::<InterfaceRow>::new(readers(sources)?))?;
+            }
+            Table::Interface5m | Table::Interface1h => {
+                let rows = merge_equal(Merge::<InterfaceRow>::new(readers(sources)?));
                 out.write(table, marks, at, rows)?;
             }
             Table::Flow5m | Table::Flow1h => {
@@ -271,6 +285,31 @@ fn roll_up_rtt(
     rows: impl Iterator<Item = Result<RttRow, StoreError>>,
     to: Table,
 ) -> impl Iterator<Item = Result<RttRow, StoreError>> {
+    merge_equal(rows.map(move |row| row.map(|row| row.in_window(to.step_ns()))))
+}
+
+/// A segment for each hour, and one of five minutes for each day.
+fn write_interfaces(out: &mut Uncommitted, mut rows: Vec<&InterfaceRow>) -> Result<(), StoreError> {
+    let period = |row: &InterfaceRow, table: Table| row.start_ns.div_euclid(table.period_ns());
+    for (table, marks) in [(Table::Interface, (true, 0)), (Table::Interface5m, (false, 0))] {
+        rows.sort_by_key(|row| (period(row, table), row.key()));
+        for rows in rows.chunk_by(|a, b| period(a, table) == period(b, table)) {
+            let at = rows[0].start_ns;
+            let own = rows.iter().map(|&row| Ok(row.clone()));
+            match table {
+                Table::Interface => out.write(table, marks, at, own)?,
+                _ => out.write(table, marks, at, roll_up_interfaces(own, table))?,
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Rows that ascend, in the windows of a table.
+fn roll_up_interfaces(
+    rows: impl Iterator<Item = Result<InterfaceRow, StoreError>>,
+    to: Table,
+) -> impl Iterator<Item = Result<InterfaceRow, StoreError>> {
     merge_equal(rows.map(move |row| row.map(|row| row.in_window(to.step_ns()))))
 }
 

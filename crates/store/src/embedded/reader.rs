@@ -19,6 +19,7 @@ use crate::column::StoredRow;
 use crate::error::StoreError;
 use crate::event::{EventId, StoredEvent};
 use crate::flow::{FlowRow, FlowSum};
+use crate::interface::InterfaceRow;
 use crate::interval::IntervalRow;
 use crate::query::{self, Limit, Query, Response, RowSink, Scan, Source, TimeRange};
 use crate::rtt::RttRow;
@@ -270,6 +271,23 @@ impl Source for Snapshot<'_> {
         self.segments(scan, &tables_of(level), sink)?;
         for batch in &self.batches {
             if let Rows::Rtt(rows) = &*batch.rows {
+                for row in rows.iter().filter(|row| scan.holds(*row)) {
+                    sink(row)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn interfaces(
+        &self,
+        level: Table,
+        scan: &Scan,
+        sink: &mut RowSink<InterfaceRow>,
+    ) -> Result<(), StoreError> {
+        self.segments(scan, &tables_of(level), sink)?;
+        for batch in &self.batches {
+            if let Rows::Interfaces(rows) = &*batch.rows {
                 for row in rows.iter().filter(|row| scan.holds(*row)) {
                     sink(row)?;
                 }

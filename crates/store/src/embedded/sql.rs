@@ -30,6 +30,7 @@ use crate::column::{Kind, StoredRow};
 use crate::error::StoreError;
 use crate::flow::{FlowSum, unmapped};
 use crate::hist_blob::HistBlob;
+use crate::interface::InterfaceRow;
 use crate::interval::IntervalRow;
 use crate::query::{Limit, Scan, Source as _, TimeRange};
 use crate::rtt::RttRow;
@@ -244,6 +245,9 @@ impl Loading<'_> {
             Table::Rtt => {
                 self.fill::<RttRow>(table, columns, |scan, sink| snapshot.rtt(table, scan, sink))
             }
+            Table::Interface => self.fill::<InterfaceRow>(table, columns, |scan, sink| {
+                snapshot.interfaces(table, scan, sink)
+            }),
             _ => self.fill::<FlowSum>(table, columns, |scan, sink| {
                 snapshot.flow_sums(table, scan, sink)
             }),
@@ -294,6 +298,7 @@ fn columns_of(table: Table) -> Vec<String> {
     match table.raw() {
         Table::Interval => all::<IntervalRow>(),
         Table::Rtt => all::<RttRow>(),
+        Table::Interface => all::<InterfaceRow>(),
         _ => all::<FlowSum>(),
     }
 }
@@ -339,7 +344,7 @@ fn values_of<R>(kind: &Kind<R>, row: &R, out: &mut Vec<Value>) {
 }
 
 /// Those that can be asked.
-const TABLES: [Table; 8] = [
+const TABLES: [Table; 10] = [
     Table::Interval1m,
     Table::Interval1h,
     Table::Interval1d,
@@ -348,6 +353,8 @@ const TABLES: [Table; 8] = [
     Table::Rtt1m,
     Table::Rtt1h,
     Table::Rtt1d,
+    Table::Interface5m,
+    Table::Interface1h,
 ];
 /// Tables of the catalogue that say nothing to people.
 const HIDDEN: [&str; 2] = ["meta", "writer"];

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Delay, Run, Source};
 use crate::error::StoreError;
-use crate::series::{MODULE_FLOW, MODULE_RTT, Series, SeriesFilter};
+use crate::series::{MODULE_FLOW, MODULE_INTERFACE, MODULE_RTT, Series, SeriesFilter};
 use crate::table::Table;
 
 /// A range of time, ns since 1970 UTC.
@@ -106,11 +106,11 @@ impl Run<'_> {
         all
     }
 
-    /// Those of them that could have this delay: a meter of flows is not silent.
+    /// Those of them that could have this delay: a meter of flows is not silent, nor is an interface.
     pub(super) fn select_of(&mut self, filter: &SeriesFilter, delay: Delay) -> Vec<Series> {
         let mut all = self.select(filter);
         all.retain(|series| match &*series.labels.module {
-            MODULE_FLOW => false,
+            MODULE_FLOW | MODULE_INTERFACE => false,
             module => (module == MODULE_RTT) == (delay == Delay::Passive),
         });
         all
@@ -122,6 +122,7 @@ mod tests {
     use super::*;
     use crate::event::{EventId, StoredEvent};
     use crate::flow::{FlowRow, FlowSum};
+    use crate::interface::InterfaceRow;
     use crate::interval::IntervalRow;
     use crate::query::{RowSink, Scan};
     use crate::rtt::RttRow;
@@ -154,6 +155,14 @@ mod tests {
             Ok(())
         }
         fn rtt(&self, _: Table, _: &Scan, _: &mut RowSink<RttRow>) -> Result<(), StoreError> {
+            Ok(())
+        }
+        fn interfaces(
+            &self,
+            _: Table,
+            _: &Scan,
+            _: &mut RowSink<InterfaceRow>,
+        ) -> Result<(), StoreError> {
             Ok(())
         }
         fn oldest_ns(&self, table: Table) -> Option<i64> {

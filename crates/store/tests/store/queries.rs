@@ -46,6 +46,9 @@ pub fn load(store: &dyn StoreBackend, script: &Script, rows: usize, mut then: im
     for part in script.rtt.chunks(rows) {
         give(Rows::Rtt(part.iter().map(|(_, m)| m.row.clone()).collect()));
     }
+    for part in script.interfaces.chunks(rows) {
+        give(Rows::Interfaces(part.to_vec()));
+    }
 }
 
 /// What each state of a store answers, with the name of the state.

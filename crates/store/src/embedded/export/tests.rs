@@ -65,6 +65,7 @@ fn every_table_is_exported_in_every_form() {
         Rows::Intervals(testing::intervals(1, 2, 30, 10)),
         Rows::Flows(testing::flows(2, 2, 40, 600_000_000_000)),
         Rows::Rtt(testing::rtt(3, 2, 4)),
+        Rows::Interfaces(testing::interfaces(4, 2)),
     ];
     for (number, rows) in (1..).zip(all) {
         writer.append(&Batch { writer: "w".into(), number, rows: rows.into() }).unwrap();

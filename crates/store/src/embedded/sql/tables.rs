@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::{TABLES, names};
 use crate::column::{Kind, StoredRow};
 use crate::flow::FlowSum;
+use crate::interface::InterfaceRow;
 use crate::interval::IntervalRow;
 use crate::rtt::RttRow;
 use crate::table::Table;
@@ -51,6 +52,7 @@ pub(in crate::embedded) fn sql_tables() -> Vec<SqlTableInfo> {
         columns: match table.raw() {
             Table::Interval => columns_of::<IntervalRow>(),
             Table::Rtt => columns_of::<RttRow>(),
+            Table::Interface => columns_of::<InterfaceRow>(),
             _ => columns_of::<FlowSum>(),
         },
     });
@@ -70,6 +72,9 @@ pub(crate) fn about_of(table: Table) -> &'static str {
         Table::Interval => "intervals of probes, at the full rate",
         Table::Flow => "flow records",
         Table::Rtt => "groups of passive round trips, at the full rate",
+        Table::Interface => "counters of interfaces, at the full rate",
+        Table::Interface5m => "counters of interfaces, five minutes each",
+        Table::Interface1h => "counters of interfaces, an hour each",
     }
 }
 

@@ -24,6 +24,7 @@ fn store(folder: &Folder) -> Store {
         Rows::Intervals(testing::intervals(1, 2, 90, 10)),
         Rows::Flows(testing::flows(2, 2, 60, 600_000_000_000)),
         Rows::Rtt(testing::rtt(3, 2, 4)),
+        Rows::Interfaces(testing::interfaces(4, 2)),
         Rows::Intervals(testing::intervals(4, 2, 30, 10)),
     ];
     for (number, rows) in (1..).zip(all) {

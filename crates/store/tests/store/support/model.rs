@@ -8,7 +8,9 @@ use sonde_results::{Caveat, Interval};
 use sonde_store::flow::unmapped;
 use sonde_store::query::*;
 use sonde_store::series::SeriesDirection;
-use sonde_store::{Answer, EventId, FlowRow, Query, Series, SeriesId, StoredEvent};
+use sonde_store::{
+    Answer, EventId, FlowRow, InterfaceRow, InterfaceSide, Query, Series, SeriesId, StoredEvent,
+};
 use sonde_wire::NotSent;
 
 use super::script::{Measured, MeasuredGroup, Script};
@@ -27,6 +29,7 @@ pub fn answer(script: &Script, query: &Query) -> Answer {
         Query::Evidence(q) => evidence(script, q),
         Query::BadSamples(q) => Answer::BadSamples(bad_samples(script, q)),
         Query::FlowRates(q) => Answer::FlowRates(flow_rates(script, q)),
+        Query::Interfaces(q) => Answer::Interfaces(interfaces(script, q)),
         Query::Merged(q) => Answer::Merged(merged(script, q)),
     }
 }
@@ -42,7 +45,7 @@ fn selected_of(script: &Script, filter: &sonde_store::SeriesFilter, delay: Delay
     let mut all = selected(script, filter);
     all.retain(|s| match (&*s.labels.module, delay) {
         ("rtt", Delay::Passive) => true,
-        ("rtt" | "flow", _) | (_, Delay::Passive) => false,
+        ("rtt" | "flow" | "interface", _) | (_, Delay::Passive) => false,
         _ => true,
     });
     all
@@ -567,6 +570,48 @@ fn bad_samples(script: &Script, q: &BadSamples) -> BadSampleTable {
     });
     let rows = rows.collect();
     BadSampleTable { from_ns: q.range.from_ns, interval_ns, rows }
+}
+
+fn interfaces(script: &Script, q: &InterfaceSums) -> Vec<InterfaceTable> {
+    let TimeRange { from_ns, to_ns } = q.range;
+    let step_ns = if q.step_ns == 0 { to_ns - from_ns } else { q.step_ns };
+    let mut tables = Vec::new();
+    for series in ids(&selected(script, &q.filter)) {
+        let mut sums = Vec::new();
+        for start_ns in (from_ns..to_ns).step_by(step_ns as usize) {
+            let window = start_ns..(start_ns + step_ns).min(to_ns);
+            let own = |row: &&InterfaceRow| row.series == series && window.contains(&row.start_ns);
+            let rows: Vec<&InterfaceRow> = script.interfaces.iter().filter(own).collect();
+            let total = |of: fn(&InterfaceRow) -> u64| rows.iter().map(|&row| of(row)).sum();
+            if rows.is_empty() {
+                continue;
+            }
+            sums.push(InterfaceRow {
+                series,
+                start_ns,
+                length_ns: rows.iter().map(|row| row.length_ns).sum(),
+                intervals: rows.len() as u64,
+                receive: InterfaceSide {
+                    octets: total(|r| r.receive.octets),
+                    packets: total(|r| r.receive.packets),
+                    dropped: total(|r| r.receive.dropped),
+                    errors: total(|r| r.receive.errors),
+                },
+                transmit: InterfaceSide {
+                    octets: total(|r| r.transmit.octets),
+                    packets: total(|r| r.transmit.packets),
+                    dropped: total(|r| r.transmit.dropped),
+                    errors: total(|r| r.transmit.errors),
+                },
+                queue_dropped: total(|r| r.queue_dropped),
+                speed_bps: rows.iter().map(|r| r.speed_bps).max().unwrap_or(0),
+            });
+        }
+        if !sums.is_empty() {
+            tables.push(InterfaceTable { series, sums });
+        }
+    }
+    tables
 }
 
 fn flow_rates(script: &Script, q: &FlowRates) -> Vec<FlowRatePoint> {

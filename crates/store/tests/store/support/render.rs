@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use sonde_store::Answer;
 use sonde_store::query::{EventRow, RttFigures, Summary, TopRow};
+use sonde_store::{Answer, InterfaceSide};
 
 use super::script::BASE_NS;
 
@@ -138,6 +138,26 @@ pub fn render(answer: &Answer) -> String {
                 .unwrap();
             }
         },
+        Answer::Interfaces(tables) => {
+            for row in tables.iter().flat_map(|table| &table.sums) {
+                let side = |s: &InterfaceSide| {
+                    format!("{}/{}/{}/{}", s.octets, s.packets, s.dropped, s.errors)
+                };
+                writeln!(
+                    out,
+                    "{} {} {} intervals={} rx={} tx={} queue={} speed={}",
+                    row.series.0,
+                    time(row.start_ns),
+                    seconds(row.length_ns),
+                    row.intervals,
+                    side(&row.receive),
+                    side(&row.transmit),
+                    row.queue_dropped,
+                    row.speed_bps
+                )
+                .unwrap();
+            }
+        }
         Answer::FlowRates(points) => {
             for p in points {
                 let (at, point) = (p.exporter.0, p.point);

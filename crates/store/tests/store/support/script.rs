@@ -5,6 +5,7 @@
 //! interval 0 +0s 1s sent=10 lost=1 forward=1 backward=0 rtt=1ms*5,2ms*4 caveats=sender_late
 //! flow 0 +10s 3s 10.0.0.1:5000>10.0.1.1:443/6 bytes=1000 packets=3 reverse=200/2
 //! rtt 0 192.0.2.0/24 +0s 1s clean=1ms*5 recovery=9ms delayed=40ms caveats=flows_untracked
+//! iface 3 +0s 10s rx=1000/10/1/0 tx=2000/20/0/0 queue=3 speed=9    octets/packets/dropped/errors
 //! event 0 breach critical +5s +10s a title     "-" in place of a series or of an end
 //! query overview from=+0s to=+1h by=site quantiles=0.5,0.99
 //!   one line of the answer
@@ -18,13 +19,13 @@ use sonde_results::units::parse_duration;
 use sonde_results::{Caveat, Interval};
 use sonde_store::query::{
     Availability, BadSampleKind, BadSamples, Bands, Delay, DelayLimit, EventList, Evidence,
-    FlowDimension, FlowMeasure, FlowRates, Heat, Merged, Overview, RttOrder, RttTop, SeriesPoints,
-    TimeRange, Top,
+    FlowDimension, FlowMeasure, FlowRates, Heat, InterfaceSums, Merged, Overview, RttOrder, RttTop,
+    SeriesPoints, TimeRange, Top,
 };
 use sonde_store::series::SeriesDirection;
 use sonde_store::{
-    EventFilter, EventId, EventSeverity, FlowRow, Query, RttRow, SeriesFilter, SeriesId,
-    SeriesLabels, StoredEvent,
+    EventFilter, EventId, EventSeverity, FlowRow, InterfaceRow, InterfaceSide, Query, RttRow,
+    SeriesFilter, SeriesId, SeriesLabels, StoredEvent,
 };
 
 /// 2026-11-26 00:00 UTC, ns since 1970.
@@ -38,6 +39,7 @@ pub struct Script {
     pub intervals: Vec<(SeriesId, Measured)>,
     pub flows: Vec<FlowRow>,
     pub rtt: Vec<(SeriesId, MeasuredGroup)>,
+    pub interfaces: Vec<InterfaceRow>,
     pub events: Vec<StoredEvent>,
     pub questions: Vec<Question>,
 }
@@ -96,6 +98,9 @@ pub fn parse(text: &str) -> Script {
             ["rtt", series, group, start, length, ref fields @ ..] => {
                 let id = SeriesId(series.parse().unwrap());
                 script.rtt.push((id, rtt(id, group, start, length, fields)));
+            }
+            ["iface", series, start, length, ref fields @ ..] => {
+                script.interfaces.push(interface(series, start, length, fields));
             }
             ["event", series, kind, severity, begin, end, ref title @ ..] => {
                 script.events.push(StoredEvent {
@@ -234,6 +239,31 @@ pub fn measured_group(
         caveat_counts: Box::default(),
     };
     MeasuredGroup { row, clean, recovery, delayed, caveats }
+}
+
+fn interface(series: &str, start: &str, length: &str, fields: &[&str]) -> InterfaceRow {
+    let mut row = InterfaceRow {
+        series: SeriesId(series.parse().unwrap()),
+        start_ns: time(start),
+        length_ns: duration(length),
+        intervals: 1,
+        ..InterfaceRow::default()
+    };
+    let side = |text: &str| {
+        let counts: Vec<u64> = text.split('/').map(|n| n.parse().unwrap()).collect();
+        let [octets, packets, dropped, errors] = counts[..] else { panic!("{text}") };
+        InterfaceSide { octets, packets, dropped, errors }
+    };
+    for (name, value) in pairs(fields) {
+        match name {
+            "rx" => row.receive = side(value),
+            "tx" => row.transmit = side(value),
+            "queue" => row.queue_dropped = value.parse().unwrap(),
+            "speed" => row.speed_bps = value.parse().unwrap(),
+            _ => panic!("{name}"),
+        }
+    }
+    row
 }
 
 /// `1ms*5,-20us`.
@@ -398,6 +428,7 @@ fn query(kind: &str, fields: &BTreeMap<&str, &str>) -> Query {
                 _ => BadSampleKind::Beyond { delay, limits: limits(&list("limits")) },
             },
         }),
+        "interfaces" => Query::Interfaces(InterfaceSums { range, step_ns, filter }),
         "merged" => Query::Merged(Merged { range, filter, delay }),
         "flow_rates" => {
             let time_of = |name: &str| {
