@@ -6,6 +6,7 @@
 
 mod about;
 mod baseline;
+mod counters;
 mod due;
 mod flows;
 pub mod kept;
@@ -123,7 +124,8 @@ pub fn explain_event(
     question.own = seen.own.iter().map(|(&label, own)| own.time(label)).collect();
     let others = gather.events(&times, event)?;
     let flows = flows::grown(&gather, &times)?;
-    question.evidence = labels.evidence(&others, &flows, &times);
+    let interfaces = counters::changed(&gather, &times)?;
+    question.evidence = labels.evidence(&others, &flows, &interfaces, &times);
     question.labels = labels.finish();
     let answer = explain(&question);
     let due = gather.due(event)?;
@@ -315,8 +317,10 @@ impl Gather<'_> {
         let known_ns = known_ns.max(from_ns + FINE_NS);
         let last_ns = event.end_ns.unwrap_or(self.input.now_ns).min(from_ns + LONGEST_NS);
         let longest = TimeRange { from_ns, to_ns: last_ns.max(known_ns) };
-        let range =
-            TimeRange { from_ns: from_ns - DueCounts::before_ns(longest), to_ns: longest.to_ns };
+        let range = TimeRange {
+            from_ns: from_ns - DueCounts::before_ns(longest),
+            to_ns: (longest.to_ns + MINUTE_NS).min(self.input.now_ns).max(longest.to_ns),
+        };
         // Each row of a series is a cell of the answer, unless steps are longer.
         let cells = (range.to_ns - range.from_ns).saturating_mul(own.len() as i64) / MOST_CELLS;
         let step_ns = FINE_NS.max(cells - cells % FINE_NS);

@@ -12,8 +12,17 @@ pub enum EvidenceKind {
     Late,
     /// The path of its series changed.
     Route,
+    /// The address of its target changed.
+    Address,
     /// An interface or link counted damaged frames or drops.
     Errors,
+    /// An interface dropped packets for want of room.
+    Drops {
+        /// Packets in a second before.
+        before: f64,
+        /// Packets in a second since.
+        now: f64,
+    },
     /// A link was filled to over 90 %.
     Filled {
         /// Its use before, 0 to 1.
@@ -33,12 +42,17 @@ pub enum EvidenceKind {
 }
 
 impl EvidenceKind {
+    fn is_of_filled_link(&self) -> bool {
+        use EvidenceKind::{Drops, Filled, GrownFlow};
+        matches!(self, Filled { .. } | GrownFlow { .. } | Drops { .. })
+    }
+
     /// What it is worth for a set that its label names, in natural logarithms of likelihood.
     pub(super) fn bonus(&self) -> f64 {
         match self {
             EvidenceKind::Late => 8.0,
-            EvidenceKind::Route => 6.0,
-            EvidenceKind::Errors => 5.0,
+            EvidenceKind::Route | EvidenceKind::Address => 6.0,
+            EvidenceKind::Errors | EvidenceKind::Drops { .. } => 5.0,
             EvidenceKind::Filled { .. } => 4.0,
             EvidenceKind::GrownFlow { .. } => 2.0,
         }
@@ -87,14 +101,11 @@ pub(super) fn kind(
         .any(|&other| named(&[LabelKind::Class, other]));
     Some(match () {
         () if seen(|e| *e == EvidenceKind::Late) => CauseKind::StarvedStation,
-        () if seen(|e| *e == EvidenceKind::Route) => CauseKind::RouteChange,
-        () if seen(|e| *e == EvidenceKind::Errors) => CauseKind::Physical,
-        () if seen(|e| {
-            matches!(e, EvidenceKind::Filled { .. } | EvidenceKind::GrownFlow { .. })
-        }) =>
-        {
-            CauseKind::FilledLink
+        () if seen(|e| matches!(e, EvidenceKind::Route | EvidenceKind::Address)) => {
+            CauseKind::RouteChange
         }
+        () if seen(|e| *e == EvidenceKind::Errors) => CauseKind::Physical,
+        () if seen(EvidenceKind::is_of_filled_link) => CauseKind::FilledLink,
         // What is about everything, is about all of its labels.
         () if names.iter().any(Vec::is_empty) => CauseKind::Common,
         () if of_class => CauseKind::Policer,

@@ -1,6 +1,6 @@
 //! What explains an excess, in sentences.
 
-use sonde_results::units::{format_count, format_share};
+use sonde_results::units::{format_count, format_number, format_share};
 
 use super::{
     Answer, Cause, CauseKind, EvidenceKind, ExplainGrade, LabelKind, Question, SampleCounts,
@@ -95,7 +95,11 @@ fn kind_sentence(question: &Question, cause: &Cause) -> Option<String> {
     };
     Some(match cause.kind? {
         CauseKind::StarvedStation => return None,
-        CauseKind::RouteChange => "Its path changed at that time.".into(),
+        CauseKind::RouteChange => {
+            let address = cause.evidence.iter().any(|e| e.kind == EvidenceKind::Address);
+            let what = if address { "address" } else { "path" };
+            format!("Its {what} changed at that time.")
+        }
         CauseKind::Physical => {
             "Damaged frames or drops were counted there: look at cable, optic and duplex.".into()
         }
@@ -115,10 +119,19 @@ fn kind_sentence(question: &Question, cause: &Cause) -> Option<String> {
                         before_bps / 1e6,
                         now_bps / 1e6
                     )),
+                    EvidenceKind::Drops { before, now } => parts.push(format!(
+                        "it dropped {} packets a second for want of room, and {} before",
+                        format_number(*now),
+                        format_number(*before)
+                    )),
                     _ => {}
                 }
             }
-            format!("{}.", parts.join("; "))
+            let mut text = parts.join("; ");
+            if let Some(first) = text.get_mut(..1) {
+                first.make_ascii_uppercase();
+            }
+            format!("{text}.")
         }
         CauseKind::Policer => {
             format!(

@@ -11,7 +11,7 @@ use super::EXPLAINED;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ExplainSubject {
     /// Stations that share a store may have units of one name.
-    station: String,
+    pub station: String,
     pub unit: String,
     /// Empty: all of the unit.
     pub target: String,

@@ -8,7 +8,7 @@ use sonde_meter::explain::{
     name_of_set, sentences,
 };
 use sonde_results::sla::LossDirection;
-use sonde_results::units::format_count;
+use sonde_results::units::{format_count, format_number};
 use sonde_store::StoredEvent;
 use sonde_store::query::BadSampleWindow;
 
@@ -182,6 +182,12 @@ impl Explained<'_> {
         match kind {
             EvidenceKind::Late => "The station was late itself in most of it.".into(),
             EvidenceKind::Route => "Its route changed at that time.".into(),
+            EvidenceKind::Address => "Its address changed at that time.".into(),
+            EvidenceKind::Drops { before, now } => format!(
+                "It dropped {} packets a second for want of room, and {} before.",
+                format_number(*now),
+                format_number(*before)
+            ),
             EvidenceKind::Errors => "Damaged frames or drops were counted there.".into(),
             EvidenceKind::Filled { before, now } => {
                 format!("It went from {:.0}% to {:.0}% of its rate.", before * 100.0, now * 100.0)

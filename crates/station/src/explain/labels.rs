@@ -9,6 +9,7 @@ use sonde_store::series::MODULE_RTT;
 use sonde_store::{Series, SeriesId, SeriesLabels, StoredEvent};
 use sonde_wire::prefix::Prefix;
 
+use super::counters::{FULL, InterfaceChange};
 use super::flows::GrownFlow;
 use super::paths::{LOOK_NS, PathBook};
 use super::{ExplainTimes, find_labels};
@@ -166,14 +167,20 @@ impl<'a> QuestionLabels<'a> {
         &self,
         events: &[StoredEvent],
         flows: &[GrownFlow],
+        interfaces: &[InterfaceChange],
         times: &ExplainTimes,
     ) -> Vec<ExplainEvidence> {
         let mut all = Vec::new();
         let onset_ns = times.during.from_ns;
-        for event in events.iter().filter(|event| event.kind == "route_change") {
-            // A look at the routes comes some time after the change: the event has both.
+        for event in events {
+            let (kind, late_ns) = match event.kind.as_str() {
+                // A look at the routes comes some time after the change: the event has both.
+                "route_change" => (EvidenceKind::Route, LOOK_NS),
+                "address_change" => (EvidenceKind::Address, times.interval_ns),
+                _ => continue,
+            };
             let (from, to) = (event.begin_ns, event.end_ns.unwrap_or(event.begin_ns));
-            let near = from - times.interval_ns <= onset_ns && onset_ns <= to + LOOK_NS;
+            let near = from - times.interval_ns <= onset_ns && onset_ns <= to + late_ns;
             let at_ns = if near { onset_ns } else { to };
             let targets = event.evidence["targets"].as_array();
             let targets = targets.into_iter().flatten().filter_map(|target| target.as_str());
@@ -183,8 +190,14 @@ impl<'a> QuestionLabels<'a> {
             all.extend(targets.chain(hop).map(|label| ExplainEvidence {
                 name: vec![label],
                 at_ns,
-                kind: EvidenceKind::Route,
+                kind: kind.clone(),
             }));
+        }
+        for change in interfaces {
+            if let Some(label) = self.known(LabelKind::Interface, &change.interface) {
+                let (name, kind) = (vec![label], change.kind.clone());
+                all.push(ExplainEvidence { name, at_ns: onset_ns, kind });
+            }
         }
         for flow in flows {
             let interface = flow.interface.as_deref();
@@ -198,7 +211,13 @@ impl<'a> QuestionLabels<'a> {
                 before_bps: flow.before_bps,
                 now_bps: flow.now_bps,
             }));
-            if let Some((before, now)) = flow.used.filter(|(_, now)| *now > FULL) {
+            // The interface's own counters know it better.
+            let counted = |change: &InterfaceChange| {
+                Some(&*change.interface) == interface
+                    && matches!(change.kind, EvidenceKind::Filled { .. })
+            };
+            let used = flow.used.filter(|(_, now)| *now > FULL);
+            if let Some((before, now)) = used.filter(|_| !interfaces.iter().any(counted)) {
                 all.push(of(EvidenceKind::Filled { before, now }));
             }
         }
@@ -224,6 +243,3 @@ fn prefix(group: &str) -> Option<Prefix> {
     // A flow has addresses and a protocol: "host:port>peer:port/6".
     group.contains('/').then(|| group.parse().ok()).flatten()
 }
-
-/// A link is filled above this share of its rate.
-const FULL: f64 = 0.9;

@@ -9,10 +9,10 @@ use sonde_meter::explain::{CauseKind, ExplainGrade};
 use sonde_results::sla::LossDirection;
 use sonde_results::units::SECOND;
 use sonde_results::{Caveat, Hist, Interval};
-use sonde_store::series::{MODULE_FLOW, MODULE_RTT, MODULE_STAMP};
+use sonde_store::series::{MODULE_FLOW, MODULE_INTERFACE, MODULE_RTT, MODULE_STAMP};
 use sonde_store::{
-    Batch, EventSeverity, FlowRow, HistBlob, IntervalRow, Rows, RttRow, SeriesLabels, Store,
-    StoreOptions, Writer as _,
+    Batch, EventSeverity, FlowRow, HistBlob, InterfaceRow, InterfaceSide, IntervalRow, Rows,
+    RttRow, SeriesLabels, Store, StoreOptions, Writer as _,
 };
 
 use super::kept::KeptExplanation;
@@ -35,6 +35,7 @@ struct Bed {
     rows: Vec<IntervalRow>,
     rtt: Vec<RttRow>,
     flows: Vec<FlowRow>,
+    interfaces: Vec<InterfaceRow>,
 }
 
 /// What a second of a stream is like.
@@ -58,6 +59,7 @@ impl Bed {
             rows: Vec::new(),
             rtt: Vec::new(),
             flows: Vec::new(),
+            interfaces: Vec::new(),
         }
     }
 
@@ -136,12 +138,38 @@ impl Bed {
         self.flows.push(row);
     }
 
+    /// An interface of 10 Mbit/s, by samples of 10 s: octets and drops of each.
+    fn interface(&mut self, name: &str, of: impl Fn(bool) -> (u64, u64)) {
+        let labels = SeriesLabels {
+            station: "ber".into(),
+            target: name.into(),
+            module: MODULE_INTERFACE.into(),
+            ..SeriesLabels::default()
+        };
+        let series = self.store.register(&labels).unwrap();
+        for start_ns in (BASE..END).step_by(10 * SECOND as usize) {
+            let (octets, queue_dropped) = of(start_ns >= FAULT);
+            let transmit = InterfaceSide { octets, ..InterfaceSide::default() };
+            self.interfaces.push(InterfaceRow {
+                series,
+                start_ns,
+                length_ns: 10 * SECOND,
+                intervals: 1,
+                transmit,
+                queue_dropped,
+                speed_bps: 10_000_000,
+                ..InterfaceRow::default()
+            });
+        }
+    }
+
     fn explain(&mut self, event: &StoredEvent) -> KeptExplanation {
         let mut writer = self.store.writer().unwrap();
         let rows = [
             Rows::Intervals(std::mem::take(&mut self.rows)),
             Rows::Rtt(std::mem::take(&mut self.rtt)),
             Rows::Flows(std::mem::take(&mut self.flows)),
+            Rows::Interfaces(std::mem::take(&mut self.interfaces)),
         ];
         for (number, rows) in (1..).zip(rows) {
             let batch = Batch { writer: "test".into(), number, rows: Arc::new(rows) };
@@ -273,16 +301,7 @@ fn a_filled_uplink_is_named_with_its_flow() {
     let mut ways = BTreeMap::new();
     for (target, address) in targets {
         let address: IpAddr = address.parse().unwrap();
-        let info = sonde_results::StreamInfo {
-            target: target.into(),
-            source: "192.0.2.1:1".parse().unwrap(),
-            destination: (address, 862).into(),
-            dscp: 0,
-            ssid: 0,
-            ip_length: 72,
-            period_ns: 1,
-        };
-        bed.book.streams(&unit, &[info], false, 0);
+        bed.book.streams(&unit, &[stream(target, address)], false, 0);
         let interface = if target == "ber" { "eth1" } else { "eth0" }.to_owned();
         ways.insert(address, PathWay { interface, next_hop: address });
         bed.probe(target, "BE", 0, |fault| Second {
@@ -304,20 +323,90 @@ fn a_filled_uplink_is_named_with_its_flow() {
 }
 
 #[test]
+fn an_uplink_that_its_counters_show_full_is_named() {
+    let mut bed = Bed::new("explain-counters", 10);
+    let unit = UnitId::new("probe.core");
+    let mut ways = BTreeMap::new();
+    for (target, address, interface) in
+        [("a", "192.0.2.1", "eth0"), ("b", "192.0.2.2", "eth0"), ("c", "198.51.100.1", "eth1")]
+    {
+        let address: IpAddr = address.parse().unwrap();
+        bed.book.streams(&unit, &[stream(target, address)], false, 0);
+        ways.insert(address, PathWay { interface: interface.into(), next_hop: address });
+        bed.probe(target, "BE", 0, |fault| Second {
+            loss: if fault && interface == "eth0" { 0.1 } else { 0.0 },
+            ..Second::default()
+        });
+    }
+    assert_eq!(bed.book.look("ber", &ways, 0), []);
+    bed.interface("eth0", |fault| if fault { (12_000_000, 4_000) } else { (5_000_000, 0) });
+    bed.interface("eth1", |_| (5_000_000, 0));
+    let found = bed.explain(&loss("a", "BE"));
+    let first = &found.causes[0];
+    assert_eq!(
+        (&*first.names, first.kind),
+        (&["interface eth0".to_owned()][..], Some(CauseKind::FilledLink)),
+        "{found:?}"
+    );
+    let text = found.text.join(" ");
+    assert!(text.contains("It went from 40% to 96% of its rate; it dropped 400 packets"), "{text}");
+}
+
+/// The address of a target is another one since the fault.
+#[test]
+fn an_address_that_changed_then_is_a_change_of_route() {
+    let mut bed = Bed::new("explain-address", 11);
+    for target in ["a", "b", "c"] {
+        bed.probe(target, "BE", 0, |fault| Second {
+            loss: if fault && target == "a" { 0.2 } else { 0.0 },
+            ..Second::default()
+        });
+    }
+    let mut event = StoredEvent {
+        kind: "address_change".into(),
+        severity: EventSeverity::Info,
+        series: None,
+        begin_ns: FAULT,
+        end_ns: Some(FAULT),
+        title: "probe.core: a is 192.0.2.2 now, and was 192.0.2.1".into(),
+        evidence: json!({"targets": ["a"]}),
+    };
+    bed.store.add_event(&event).unwrap();
+    let found = bed.explain(&loss("a", "BE"));
+    assert_eq!(found.causes[0].kind, Some(CauseKind::RouteChange), "{found:?}");
+    assert!(found.text.contains(&"Its address changed at that time.".to_owned()), "{found:?}");
+    // One of another time says nothing.
+    let mut bed = Bed::new("explain-address-early", 11);
+    for target in ["a", "b", "c"] {
+        bed.probe(target, "BE", 0, |fault| Second {
+            loss: if fault && target == "a" { 0.2 } else { 0.0 },
+            ..Second::default()
+        });
+    }
+    (event.begin_ns, event.end_ns) = (FAULT - 8 * SECOND, Some(FAULT - 8 * SECOND));
+    bed.store.add_event(&event).unwrap();
+    let found = bed.explain(&loss("a", "BE"));
+    assert_eq!(found.causes[0].kind, None, "{found:?}");
+}
+
+fn stream(target: &str, address: IpAddr) -> sonde_results::StreamInfo {
+    sonde_results::StreamInfo {
+        target: target.into(),
+        source: "192.0.2.1:1".parse().unwrap(),
+        destination: (address, 862).into(),
+        dscp: 0,
+        ssid: 0,
+        ip_length: 72,
+        period_ns: 1,
+    }
+}
+
+#[test]
 fn a_slow_server_is_told_from_its_path() {
     let mut bed = Bed::new("explain-server", 3);
     let unit = UnitId::new("probe.core");
     for (target, address) in [("web", "192.0.2.9"), ("ham", "198.51.100.1")] {
-        let info = sonde_results::StreamInfo {
-            target: target.into(),
-            source: "192.0.2.1:1".parse().unwrap(),
-            destination: format!("{address}:862").parse().unwrap(),
-            dscp: 0,
-            ssid: 0,
-            ip_length: 72,
-            period_ns: 1,
-        };
-        bed.book.streams(&unit, &[info], false, 0);
+        bed.book.streams(&unit, &[stream(target, address.parse().unwrap())], false, 0);
         bed.probe(target, "BE", 0, |_| Second::default());
     }
     bed.traffic("192.0.2.0/24", |fault| if fault { 40_000_000 } else { 0 });

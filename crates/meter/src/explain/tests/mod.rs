@@ -106,6 +106,29 @@ fn evidence_counts_at_its_time_only() {
 }
 
 #[test]
+fn what_changed_at_the_onset_comes_first_among_equals() {
+    // Two members are alike; the address of the second one's target changed.
+    let mut question = members(&[5, 300, 4, 6, 5, 300, 4, 6]);
+    question.series.iter_mut().flat_map(|s| &mut s.before).for_each(|counts| counts.bad = 0);
+    question.onset_ns = 100_000_000_000;
+    let at = |label, kind| ExplainEvidence { name: vec![label], at_ns: 100_000_000_000, kind };
+    question.evidence = vec![at(5, EvidenceKind::Address)];
+    let answer = explain(&question);
+    assert_eq!(answer.causes[0].names, [vec![5]], "{answer:?}");
+    assert_eq!(answer.causes[0].kind, Some(CauseKind::RouteChange));
+    assert_eq!(sentences(&question, &answer)[1], "Its address changed at that time.");
+    // A queue that drops is a link without room.
+    question.evidence = vec![at(1, EvidenceKind::Drops { before: 0.0, now: 120.0 })];
+    let answer = explain(&question);
+    assert_eq!(answer.causes[0].names, [vec![1]], "{answer:?}");
+    assert_eq!(answer.causes[0].kind, Some(CauseKind::FilledLink));
+    assert_eq!(
+        sentences(&question, &answer)[1],
+        "It dropped 120 packets a second for want of room, and 0 before."
+    );
+}
+
+#[test]
 fn a_station_that_is_suspect_judges_only_with_another() {
     let mut question = members(&[5, 60, 4, 6]);
     question.labels.extend([label(LabelKind::Station, "a"), label(LabelKind::Station, "b")]);
