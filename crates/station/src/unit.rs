@@ -53,10 +53,7 @@ impl Instrument {
         match self {
             Instrument::Probe(settings) => {
                 settings.check()?;
-                settings.targets.iter().try_for_each(|target| {
-                    let form = probe::names::check_form(&target.host);
-                    form.map_err(|wrong| wrong.within(&target.host).at(target.at.as_ref()))
-                })
+                settings.check_hosts()
             }
             Instrument::Reflect(settings) => settings.check(),
             Instrument::Rtt(settings) => {

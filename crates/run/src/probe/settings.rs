@@ -258,6 +258,15 @@ impl Settings {
 }
 
 impl Settings {
+    /// Whether the targets can be, as far as it shows before a name is looked up.
+    ///
+    /// # Errors
+    /// A host that can be none, one of another family than its source, too many streams: the first
+    /// of them. The key is that of a targets file.
+    pub fn check_hosts(&self) -> Result<(), SettingsError> {
+        super::targets::check_hosts(self)
+    }
+
     /// What holds for a target only once all its settings are known.
     fn check_together(&self) -> Result<(), SettingsError> {
         let run = self.run.clone().resolve();

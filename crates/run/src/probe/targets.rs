@@ -11,7 +11,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::names::{self, range_of, scoped};
 use super::settings::{
-    DEFAULT_SOURCE_PORT, Family, LEAST_IPV4, LEAST_IPV6, StreamOptions, StreamSettings, TargetEntry,
+    DEFAULT_SOURCE_PORT, Family, LEAST_IPV4, LEAST_IPV6, Settings, StreamOptions, StreamSettings,
+    TargetEntry,
 };
 use crate::error::{RunError, SettingsError};
 
@@ -146,11 +147,7 @@ pub fn expand(
         };
         let several = hosts.len() > 1;
         for address in hosts {
-            let least = if address.is_ipv4() { LEAST_IPV4 } else { LEAST_IPV6 };
-            if let Some(size) = settings.size
-                && size < least
-            {
-                let why = format!("size {size} is too short for {address}; at least {least}");
+            if let Some(why) = settings.size.and_then(|size| too_short(size, address)) {
                 let key = entry.stream_key("stream.size", |own| own.size.is_some());
                 return Err(wrong(&key, why).into());
             }
@@ -358,7 +355,36 @@ fn is_many(host: &str) -> bool {
 
 /// The text of an error does not name `host`.
 fn addresses(host: &str, first: Option<u64>, family: Family) -> Result<Vec<IpAddr>, RunError> {
-    let wrong = |why: String| RunError::from(SettingsError::of("target.host", why));
+    match span(host, first, family)? {
+        Some(span) => Ok((0..span.count).map(|n| span.address(n)).collect()),
+        None => names::resolve(host, family),
+    }
+}
+
+/// Addresses that follow each other.
+struct AddressSpan {
+    low: u128,
+    count: u128,
+    v4: bool,
+}
+
+impl AddressSpan {
+    fn address(&self, n: u128) -> IpAddr {
+        match self.v4 {
+            true => IpAddr::V4(Ipv4Addr::from_bits((self.low + n) as u32)),
+            false => IpAddr::V6(Ipv6Addr::from_bits(self.low + n)),
+        }
+    }
+}
+
+/// What a range or prefix stands for; `None`: it is one host. The text of an error does not name
+/// `host`.
+fn span(
+    host: &str,
+    first: Option<u64>,
+    family: Family,
+) -> Result<Option<AddressSpan>, SettingsError> {
+    let wrong = |why: String| SettingsError::of("target.host", why);
     let (low, high, v4) = if host.contains('/') {
         let prefix: Result<Prefix, _> = host.parse();
         let prefix = prefix.map_err(|why| wrong(format!("is no prefix: {why}")))?;
@@ -385,23 +411,65 @@ fn addresses(host: &str, first: Option<u64>, family: Family) -> Result<Vec<IpAdd
         if first.is_some() {
             return Err(wrong("is one host, and 'first' needs a range or a prefix".into()));
         }
-        return names::resolve(host, family);
+        return Ok(None);
     };
     if matches!((family, v4), (Family::V4, false) | (Family::V6, true)) {
         return Err(wrong("is not of the family asked for; leave out `family`".into()));
     }
     let all = (high - low).saturating_add(1);
-    let wanted = first.map_or(all, |f| u128::from(f).min(all));
-    if wanted > MOST_STREAMS as u128 {
+    let count = first.map_or(all, |f| u128::from(f).min(all));
+    if count > MOST_STREAMS as u128 {
         return Err(wrong(format!(
             "has {all} addresses, more than {MOST_STREAMS}; take the first of them with 'first = N'"
         )));
     }
-    let address = |n: u128| match v4 {
-        true => IpAddr::V4(Ipv4Addr::from_bits(n as u32)),
-        false => IpAddr::V6(Ipv6Addr::from_bits(n)),
-    };
-    Ok((low..low + wanted).map(address).collect())
+    Ok(Some(AddressSpan { low, count, v4 }))
+}
+
+/// Whether each target can be, and all of them together, as far as it shows before a name is looked
+/// up.
+pub(super) fn check_hosts(settings: &Settings) -> Result<(), SettingsError> {
+    let mut streams: u128 = 0;
+    for entry in &settings.targets {
+        let wrong = |error: SettingsError| error.within(&entry.host).at(entry.at.as_ref());
+        names::check_form(&entry.host).map_err(wrong)?;
+        let own = entry.stream.clone().or(&settings.stream).resolve();
+        let (host, _) = scoped(&entry.host);
+        let span = span(host, entry.first, settings.family).map_err(wrong)?;
+        let address = match &span {
+            Some(span) => Some(span.address(0)),
+            None => names::address(host),
+        };
+        if let Some(address) = address.filter(|&address| !settings.family.fits(address)) {
+            let why = format!("{address} is not of the family asked for; leave out `family`");
+            return Err(wrong(SettingsError::of("target.host", why)));
+        }
+        if let (Some(source), Some(address)) = (own.source, address)
+            && source.is_ipv4() != address.is_ipv4()
+        {
+            let key = entry.stream_key("stream.source", |own| own.source.is_some());
+            return Err(wrong(SettingsError::of(&key, other_family(source, address))));
+        }
+        if let (Some(size), Some(address)) = (own.size, address)
+            && let Some(why) = too_short(size, address)
+        {
+            let key = entry.stream_key("stream.size", |own| own.size.is_some());
+            return Err(wrong(SettingsError::of(&key, why)));
+        }
+        let each = own.dscp.len() as u128 * u128::from(own.flows.max(1));
+        streams += span.map_or(1, |span| span.count) * each;
+        if streams > MOST_STREAMS as u128 {
+            let why = format!("more than {MOST_STREAMS} streams up to here; use two probes");
+            return Err(wrong(SettingsError::of("target.host", why)));
+        }
+    }
+    Ok(())
+}
+
+/// Why no probe to `address` has this length.
+fn too_short(size: u16, address: IpAddr) -> Option<String> {
+    let least = if address.is_ipv4() { LEAST_IPV4 } else { LEAST_IPV6 };
+    (size < least).then(|| format!("size {size} is too short for {address}; at least {least}"))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::error::FileLine;
-use crate::probe::settings::{PortRange, Settings};
+use crate::probe::settings::PortRange;
 use proptest::prelude::*;
 
 fn entry(host: &str) -> TargetEntry {
@@ -46,6 +46,43 @@ fn ranges_and_prefixes() {
     assert!(hosts("10.0.0.1-::1", None).unwrap_err().contains("one family"));
     assert!(hosts("10.0.0.1/24", None).unwrap_err().contains("bits set"));
     assert!(hosts("10.0.0.1", Some(2)).unwrap_err().contains("'first' needs a range"));
+}
+
+#[test]
+fn what_no_host_can_be_measured_with_shows_before_a_name_is_looked_up() {
+    let check = |host: &str, stream: StreamOptions, family: Family| {
+        let targets = vec![entry("name.invalid"), TargetEntry { stream, ..entry(host) }];
+        let settings = Settings { targets, family, ..Settings::default() };
+        let checked = check_hosts(&settings);
+        checked.map_err(|wrong| (wrong.key.unwrap_or_default(), wrong.message))
+    };
+    let plain = |host: &str| check(host, StreamOptions::default(), Family::Any);
+    for good in ["192.0.2.1", "10.0.0.0/20", "fe80::1%eth0", "host.example", "[2001:db8::1]"] {
+        assert_eq!(plain(good), Ok(()), "{good}");
+    }
+    let host = |wrong: Result<(), (String, String)>| {
+        let (key, message) = wrong.unwrap_err();
+        assert_eq!(key, "target.host", "{message}");
+        message
+    };
+    assert!(host(plain("10.0.0.0/8")).contains("'first = N'"));
+    assert!(host(plain("10.0.0.1/24")).contains("bits set"));
+    assert!(host(plain("192.0.2.1:862")).contains("stream.port = 862"));
+    let six = |host: &str| check(host, StreamOptions::default(), Family::V6);
+    assert!(host(six("192.0.2.1")).contains("leave out `family`"));
+    assert!(host(six("10.0.0.0/30")).contains("leave out `family`"));
+    assert_eq!(six("2001:db8::1"), Ok(()));
+    let many = StreamOptions { flows: Some(1_000), ..StreamOptions::default() };
+    assert!(host(check("10.0.0.0/20", many, Family::Any)).contains("more than 1000000 streams"));
+    let source = Some("::1".parse().unwrap());
+    let other = StreamOptions { source, ..StreamOptions::default() };
+    let (key, message) = check("10.0.0.0/30", other, Family::Any).unwrap_err();
+    assert_eq!(key, "target.stream.source", "{message}");
+    let short = StreamOptions { size: Some(80), ..StreamOptions::default() };
+    let (key, message) = check("2001:db8::1", short.clone(), Family::Any).unwrap_err();
+    assert_eq!(key, "target.stream.size", "{message}");
+    assert!(message.contains("at least 92"), "{message}");
+    assert_eq!(check("192.0.2.1", short, Family::Any), Ok(()));
 }
 
 #[test]
