@@ -7,6 +7,7 @@ mod availability;
 mod bad_samples;
 mod events;
 mod evidence;
+mod flow_points;
 mod flow_rates;
 mod heat;
 mod interfaces;
@@ -31,6 +32,7 @@ pub use bad_samples::{
 };
 pub use events::{EventList, EventRow};
 pub use evidence::{Evidence, EvidenceFlow, EvidenceRow, EvidenceTable};
+pub use flow_points::{FlowPointRank, FlowPointRow, FlowPointTable, FlowPoints};
 pub use flow_rates::{FlowRate, FlowRatePoint, FlowRates};
 pub use heat::{Heat, HeatMap};
 pub use interfaces::{InterfaceSums, InterfaceTable};
@@ -80,6 +82,8 @@ pub enum Query {
     FlowRates(FlowRates),
     /// What interfaces counted.
     Interfaces(InterfaceSums),
+    /// How the largest groups of flows went over time.
+    FlowPoints(FlowPoints),
     /// All intervals of a range as one record.
     Merged(Merged),
 }
@@ -157,6 +161,8 @@ pub enum Answer {
     FlowRates(Vec<FlowRatePoint>),
     /// Of [`Query::Interfaces`].
     Interfaces(Vec<InterfaceTable>),
+    /// Of [`Query::FlowPoints`].
+    FlowPoints(FlowPointTable),
     /// Of [`Query::Merged`]; `None`: there is no interval.
     Merged(Option<Box<Interval>>),
 }
@@ -253,6 +259,7 @@ pub fn answer(query: &Query, source: &dyn Source, limit: &Limit) -> Result<Respo
         Query::BadSamples(q) => Answer::BadSamples(q.answer(&mut run)?),
         Query::FlowRates(q) => Answer::FlowRates(q.answer(&mut run)?),
         Query::Interfaces(q) => Answer::Interfaces(q.answer(&mut run)?),
+        Query::FlowPoints(q) => Answer::FlowPoints(q.answer(&mut run)?),
         Query::Merged(q) => Answer::Merged(q.answer(&mut run)?),
     };
     Ok(Response {

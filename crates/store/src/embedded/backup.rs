@@ -23,7 +23,7 @@ pub struct BackupManifest {
 impl Store {
     /// Makes a copy in `to`, a folder that is not there or empty, while the store is written. It
     /// holds at least all that was durable when this was called, with what the station's judge goes on
-    /// from, and is opened as a store is.
+    /// from and the targets that its API added, and is opened as a store is.
     pub fn back_up(&self, to: &Path) -> Result<BackupManifest, StoreError> {
         let shared = &self.shared;
         if to.exists() && fs::read_dir(to).map_err(StoreError::io("list", to))?.next().is_some() {
@@ -80,8 +80,9 @@ impl Store {
     }
 }
 
-/// Files that a station keeps beside its store, each written whole: what its judge goes on from.
-const BESIDE: [&str; 1] = ["judge.json"];
+/// Files that a station keeps beside its store, each written whole: what its judge goes on from, and
+/// targets that its API added.
+const BESIDE: [&str; 2] = ["judge.json", "targets.json"];
 
 /// Makes a file, or the names in a folder, durable.
 fn sync(path: &Path) -> Result<(), StoreError> {

@@ -374,9 +374,13 @@ fn a_back_up_made_while_batches_come_holds_all_that_was_durable() {
     write(&store, &all[6..9]);
     let expected = answers(&store.reader());
     let to = folder.path().join("copy");
-    fs::write(folder.path().join("judge.json"), "{}").unwrap();
+    for name in ["judge.json", "targets.json"] {
+        fs::write(folder.path().join(name), "{}").unwrap();
+    }
     let manifest = store.back_up(&to).unwrap();
-    assert_eq!(fs::read_to_string(to.join("judge.json")).unwrap(), "{}");
+    for name in ["judge.json", "targets.json"] {
+        assert_eq!(fs::read_to_string(to.join(name)).unwrap(), "{}");
+    }
     assert_eq!(manifest.last_batch, 9);
     assert_eq!(manifest.segments as usize, segments(&store).values().sum::<usize>());
     assert!(store.back_up(&to).is_err(), "it is there already");

@@ -222,7 +222,7 @@ impl Top {
     }
 }
 
-fn host_value(row: &FlowRow, dimension: FlowDimension) -> Option<String> {
+pub(super) fn host_value(row: &FlowRow, dimension: FlowDimension) -> Option<String> {
     match dimension {
         FlowDimension::Source => Some(unmapped(row.source).to_string()),
         FlowDimension::Destination => Some(unmapped(row.destination).to_string()),
@@ -230,7 +230,7 @@ fn host_value(row: &FlowRow, dimension: FlowDimension) -> Option<String> {
     }
 }
 
-fn value(sum: &FlowSum, dimension: FlowDimension) -> String {
+pub(super) fn value(sum: &FlowSum, dimension: FlowDimension) -> String {
     let net = |octets: [u8; 16]| match octets == [0; 16] {
         true => "*".to_owned(),
         false => {

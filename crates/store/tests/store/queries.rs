@@ -12,8 +12,8 @@ use crate::support::{Folder, model, options, render::render};
 use proptest::prelude::*;
 use sonde_results::{Caveat, Interval};
 use sonde_store::query::{
-    Availability, Bands, Delay, FlowDimension, FlowMeasure, Heat, Overview, RttTop, SeriesPoints,
-    TimeRange, Top,
+    Availability, Bands, Delay, FlowDimension, FlowMeasure, FlowPointRank, FlowPoints, Heat,
+    Overview, RttTop, SeriesPoints, TimeRange, Top,
 };
 use sonde_store::{
     Batch, EmbeddedReader, FlowRow, IntervalRow, Limit, Query, Reader, Rows, SeriesFilter,
@@ -274,6 +274,17 @@ fn some_queries(from: i64, length: i64, unit: i64, steps: i64) -> Vec<Query> {
     for by in [FlowDimension::SourceNet, FlowDimension::Destination, FlowDimension::ServicePort] {
         let measure = FlowMeasure::Bytes;
         all.push(Query::Top(Top { range, by: vec![by], measure, most: 3, ..Top::default() }));
+        let rank =
+            [FlowPointRank::Mean, FlowPointRank::Max, FlowPointRank::Last][from as usize % 3];
+        let by = vec![by];
+        all.push(Query::FlowPoints(FlowPoints {
+            range,
+            step_ns,
+            by,
+            rank,
+            most: 2,
+            ..FlowPoints::default()
+        }));
     }
     all
 }

@@ -1,5 +1,7 @@
 //! The answers by brute force: all values in lists, every question from the beginning.
 
+mod flow_points;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use sonde_results::hist::{bounds_of, bucket_of};
@@ -30,6 +32,7 @@ pub fn answer(script: &Script, query: &Query) -> Answer {
         Query::BadSamples(q) => Answer::BadSamples(bad_samples(script, q)),
         Query::FlowRates(q) => Answer::FlowRates(flow_rates(script, q)),
         Query::Interfaces(q) => Answer::Interfaces(interfaces(script, q)),
+        Query::FlowPoints(q) => Answer::FlowPoints(flow_points::flow_points(script, q)),
         Query::Merged(q) => Answer::Merged(merged(script, q)),
     }
 }

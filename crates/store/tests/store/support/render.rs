@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use sonde_store::query::{EventRow, RttFigures, Summary, TopRow};
+use sonde_store::query::{EventRow, FlowPointRow, RttFigures, Summary, TopRow};
 use sonde_store::{Answer, InterfaceSide};
 
 use super::script::BASE_NS;
@@ -158,6 +158,15 @@ pub fn render(answer: &Answer) -> String {
                 .unwrap();
             }
         }
+        Answer::FlowPoints(table) => {
+            let starts = table.starts_ns.iter().map(|ns| (ns - BASE_NS) / 1_000_000_000);
+            let starts: Vec<String> = starts.map(|s| format!("+{s}s")).collect();
+            writeln!(out, "at {}", starts.join(" ")).unwrap();
+            for row in &table.rows {
+                writeln!(out, "[{}] {}", row.values.join(" "), windows(row)).unwrap();
+            }
+            writeln!(out, "other {}", windows(&table.other)).unwrap();
+        }
         Answer::FlowRates(points) => {
             for p in points {
                 let (at, point) = (p.exporter.0, p.point);
@@ -194,6 +203,15 @@ fn event(row: &EventRow) -> String {
         time(e.begin_ns),
         e.title
     )
+}
+
+/// Of each window records, flows, packets and bytes.
+fn windows(row: &FlowPointRow) -> String {
+    let window = |at: usize| {
+        let (records, flows) = (row.records[at], row.flows[at]);
+        format!("{records}/{flows}/{}/{}", row.packets[at], row.bytes[at])
+    };
+    (0..row.bytes.len()).map(window).collect::<Vec<_>>().join(" ")
 }
 
 fn flow(row: &TopRow) -> String {

@@ -19,7 +19,8 @@ use sonde_results::units::parse_duration;
 use sonde_results::{Caveat, Interval};
 use sonde_store::query::{
     Availability, BadSampleKind, BadSamples, Bands, Delay, DelayLimit, EventList, Evidence,
-    FlowDimension, FlowMeasure, FlowRates, Heat, InterfaceSums, Merged, Overview, RttOrder, RttTop,
+    FlowDimension, FlowMeasure, FlowPoints, FlowRates, Heat, InterfaceSums, Merged, Overview, RttOrder,
+    RttTop,
     SeriesPoints, TimeRange, Top,
 };
 use sonde_store::series::SeriesDirection;
@@ -429,6 +430,29 @@ fn query(kind: &str, fields: &BTreeMap<&str, &str>) -> Query {
             },
         }),
         "interfaces" => Query::Interfaces(InterfaceSums { range, step_ns, filter }),
+        "flow_points" => {
+            let only = list("only").into_iter().map(|part| {
+                let (name, value) = part.split_once(':').unwrap();
+                (dimension(name), value.to_owned())
+            });
+            let word = |name: &str| serde_json::Value::from(get(name));
+            let named = |name: &str| get(name).is_some();
+            Query::FlowPoints(FlowPoints {
+                range,
+                step_ns,
+                filter,
+                by: list("by").into_iter().map(dimension).collect(),
+                only: only.collect(),
+                measure: named("measure")
+                    .then(|| serde_json::from_value(word("measure")).unwrap())
+                    .unwrap_or_default(),
+                rank: named("rank")
+                    .then(|| serde_json::from_value(word("rank")).unwrap())
+                    .unwrap_or_default(),
+                most: get("most").map_or(20, |n| n.parse().unwrap()),
+                ..FlowPoints::default()
+            })
+        }
         "merged" => Query::Merged(Merged { range, filter, delay }),
         "flow_rates" => {
             let time_of = |name: &str| {
