@@ -1,5 +1,7 @@
 //! `sonde query`: what a station's store has, also while the station writes.
 
+pub mod flows;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -83,6 +85,8 @@ pub enum Question {
         #[arg(long, value_name = "LABEL=VALUE", value_parser = label)]
         only: Vec<(String, String)>,
     },
+    /// The largest groups of flows over time, and all others as one
+    Flows(Box<flows::FlowsArgs>),
     /// One SELECT over series, segments, events and roll-ups, as docs/store.md names them
     Sql {
         /// As "SELECT target, sum(lost) FROM iv1h JOIN series ON id = series GROUP BY 1"
@@ -139,6 +143,7 @@ pub fn run(args: &QueryArgs) -> Result<Exit, Failure> {
             };
             (Query::RttTop(top), &[][..])
         }
+        Question::Flows(flows) => (Query::FlowPoints(flows.query(now_ns)), &[][..]),
         Question::Events { last } => {
             (Query::Events(EventList { range: range(*last), ..EventList::default() }), &[][..])
         }
@@ -154,6 +159,10 @@ pub fn run(args: &QueryArgs) -> Result<Exit, Failure> {
     let response = reader.query(&query, &limit).map_err(failed)?;
     if args.json || matches!(args.question, Question::Json { .. }) {
         outln!("{}", serde_json::to_string(&response).context("the answer as JSON")?);
+    } else if let (Question::Flows(flows), Answer::FlowPoints(table)) =
+        (&args.question, &response.answer)
+    {
+        flows.print(table, &response);
     } else {
         print(&response, by, reader);
     }
@@ -211,6 +220,7 @@ fn is_empty(answer: &Answer) -> bool {
     match answer {
         Answer::Overview(rows) => rows.iter().all(|row| row.summary.intervals == 0),
         Answer::RttTop(table) => table.rows.is_empty() && table.other_groups == 0,
+        Answer::FlowPoints(table) => flows::is_empty(table),
         _ => false,
     }
 }
@@ -369,6 +379,7 @@ Example:
   sonde query overview --last 15m --by target,class
   sonde query overview --only class=EF --json
   sonde query rtt --last 1d --least 100
+  sonde query flows --last 1d --by app,dst-net --rank max
   sonde query events --last 7d
   sonde query sql 'SELECT target, sum(lost) FROM iv1h JOIN series ON id = series GROUP BY 1'
 Labels are station, site, target, class, module, direction, source_port, destination_port, unit and

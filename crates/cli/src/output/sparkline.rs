@@ -24,6 +24,18 @@ pub fn bars(hist: &Hist, cells: usize, position: impl Fn(i64) -> f64) -> String 
     for (value, n) in hist.values() {
         bins[((position(value) * cells as f64) as usize).min(cells - 1)] += n;
     }
+    blocks(&bins)
+}
+
+/// Counts over time in at most `cells` blocks, the greatest full. Of several in one cell the
+/// greatest shows.
+pub fn line(counts: &[u64], cells: usize) -> String {
+    let each = counts.len().div_ceil(cells.max(1)).max(1);
+    let greatest = |counts: &[u64]| counts.iter().copied().max().unwrap_or(0);
+    blocks(&counts.chunks(each).map(greatest).collect::<Vec<_>>())
+}
+
+fn blocks(bins: &[u64]) -> String {
     let top = bins.iter().copied().max().unwrap_or(1).max(1);
     let block = |&n: &u64| match n {
         0 => ' ',
@@ -38,6 +50,13 @@ const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn counts_over_time_fit_their_cells() {
+        assert_eq!(line(&[0, 1, 4, 8], 8), " ▁▄█");
+        assert_eq!(line(&[0, 1, 4, 8], 2), "▁█");
+        assert_eq!((line(&[], 8), line(&[0, 0], 8)), (String::new(), "  ".into()));
+    }
 
     #[test]
     fn sparklines_show_the_shape() {
