@@ -22,6 +22,8 @@ pub enum HttpMethod {
     Get,
     /// Adds, or does something; some only ask.
     Post,
+    /// Changes what is there.
+    Put,
     /// Removes.
     Delete,
 }
@@ -138,6 +140,7 @@ impl HttpMethod {
         match self {
             HttpMethod::Get => "GET",
             HttpMethod::Post => "POST",
+            HttpMethod::Put => "PUT",
             HttpMethod::Delete => "DELETE",
         }
     }
@@ -214,7 +217,7 @@ impl ApiRoute {
         B: DeserializeOwned + JsonSchema + 'static,
         R: Serialize + JsonSchema + 'static,
     {
-        ApiRoute::post_with_status(200, head, answer)
+        ApiRoute::with_body(HttpMethod::Post, 200, head, answer)
     }
 
     /// Makes something of a body in JSON.
@@ -224,7 +227,17 @@ impl ApiRoute {
         B: DeserializeOwned + JsonSchema + 'static,
         R: Serialize + JsonSchema + 'static,
     {
-        ApiRoute::post_with_status(201, head, answer)
+        ApiRoute::with_body(HttpMethod::Post, 201, head, answer)
+    }
+
+    /// Changes what is there to what a body in JSON says.
+    pub fn put<P, B, R>(head: RouteHead, answer: AnswerFn<P, B, RouteAnswer<R>>) -> ApiRoute
+    where
+        P: DeserializeOwned + JsonSchema + 'static,
+        B: DeserializeOwned + JsonSchema + 'static,
+        R: Serialize + JsonSchema + 'static,
+    {
+        ApiRoute::with_body(HttpMethod::Put, 200, head, answer)
     }
 
     /// Removes something.
@@ -314,7 +327,8 @@ impl ApiRoute {
         }
     }
 
-    fn post_with_status<P, B, R>(
+    fn with_body<P, B, R>(
+        method: HttpMethod,
         status: u16,
         head: RouteHead,
         answer: AnswerFn<P, B, RouteAnswer<R>>,
@@ -330,7 +344,7 @@ impl ApiRoute {
             written(status, answer(backend, &Asked { params, body, now, caller, if_match })?)
         };
         let form = ReplyForm::Json(schema_of::<R>);
-        let route = ApiRoute::of::<P>(HttpMethod::Post, head, form, Box::new(reply));
+        let route = ApiRoute::of::<P>(method, head, form, Box::new(reply));
         let request = Some(schema_of::<B> as SchemaFn);
         ApiRoute { status, request, changes: true, role: AccessRole::Operate, ..route }
     }
@@ -428,6 +442,18 @@ fn check_texts(value: &Value, pointer: &str) -> Result<(), ProblemDetails> {
         }),
         Value::Null | Value::Bool(_) | Value::Number(_) => Ok(()),
     }
+}
+
+/// A part of a body, which stands at the JSON pointer `at`, in its type.
+///
+/// # Errors
+/// 422 with the pointer to what is wrong in it.
+pub fn read_part<B: DeserializeOwned>(part: Value, at: &str) -> Result<B, ProblemDetails> {
+    serde_path_to_error::deserialize(part).map_err(|error| {
+        let pointer = format!("{at}{}", pointer_of(error.path()));
+        let why = error.into_inner().to_string();
+        ProblemDetails::of_body(ProblemKind::Unprocessable, &pointer, why)
+    })
 }
 
 /// RFC 6901.
@@ -579,5 +605,11 @@ mod tests {
         assert_eq!(wrong("{\"list\":[1"), (400, "/list".into()));
         assert_eq!(wrong("{\"list\":[]} x"), (400, String::new()));
         assert_eq!(wrong(""), (400, String::new()));
+        let part = read_part::<Sent>(serde_json::json!({ "list": [1, 900] }), "/settings");
+        let problem = part.unwrap_err();
+        assert_eq!(
+            (problem.status, problem.errors[0].pointer.as_deref()),
+            (422, Some("/settings/list/1"))
+        );
     }
 }

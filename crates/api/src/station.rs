@@ -208,8 +208,11 @@ pub struct StationHealth {
     pub store: Option<StoreHealth>,
     /// Its exporters, by name.
     pub exports: Vec<ExportHealth>,
-    /// What `sonde doctor` finds, as of its last run.
+    /// What `sonde doctor` finds without load: at the start, and each day.
     pub doctor: Vec<DoctorEntry>,
+    /// When that was; absent: it is still to come.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub examined: Option<UtcInstant>,
     /// What it doubts of itself, the newest first, also what is over.
     pub doubts: Vec<SelfDoubt>,
 }
@@ -224,6 +227,20 @@ pub struct StationClock {
     /// When it was last set; absent: never while the station ran.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_step: Option<UtcInstant>,
+    /// When it was set while the station ran: the last 100 times, the newest first.
+    pub steps: Vec<ClockStepEntry>,
+}
+
+/// The clock was set.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct ClockStepEntry {
+    /// When, by the clock as it was set.
+    pub at: UtcInstant,
+    /// By how much forward, ns; negative: back.
+    pub by_ns: i64,
+    /// Intervals that are marked for it (`clock_stepped`) so far, by unit. They are left out of
+    /// objectives.
+    pub marked: BTreeMap<String, u64>,
 }
 
 /// A queue between two parts.
@@ -327,8 +344,6 @@ pub enum DoctorGrade {
     Good,
     /// Results are worse for it.
     Warning,
-    /// Something does not work for it.
-    Bad,
 }
 
 /// The configuration that a station runs.

@@ -34,6 +34,15 @@ pub trait Targets {
         change: &ChangeContext<'_>,
     ) -> Result<RouteAnswer<MeasuredTarget>, ProblemDetails>;
 
+    /// Changes one that was added so: all but its unit and name. One that stands in a file is a
+    /// 409.
+    fn change_target(
+        &self,
+        id: &str,
+        order: &TargetOrder,
+        change: &ChangeContext<'_>,
+    ) -> Result<RouteAnswer<MeasuredTarget>, ProblemDetails>;
+
     /// Removes one that was added so. One that stands in a file is a 409.
     fn remove_target(&self, id: &str, change: &ChangeContext<'_>) -> Result<(), ProblemDetails>;
 }
@@ -51,10 +60,10 @@ pub struct MeasuredTarget {
     pub host: String,
     /// Its addresses at present; empty: the name does not resolve.
     pub addresses: Vec<String>,
-    /// Why it has none.
+    /// Why it has none, or is not measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unresolved: Option<String>,
-    /// The user's own labels.
+    /// Labels that it was added with. Its series do not have them.
     pub labels: BTreeMap<String, String>,
     /// Where it stands.
     pub origin: TargetOrigin,
@@ -62,7 +71,7 @@ pub struct MeasuredTarget {
     pub series: Vec<u32>,
     /// The worst state of those.
     pub state: ReadingState,
-    /// Since when it is measured.
+    /// Since when it is measured as it is.
     pub since: UtcInstant,
 }
 
@@ -84,14 +93,14 @@ pub struct TargetOrder {
     pub unit: String,
     /// Name, address, range or prefix; 1 to 255 characters.
     pub host: String,
-    /// What to call it; absent: its host.
+    /// What to call it; absent: its host. No other target of the unit is called so.
     #[serde(default)]
     pub name: Option<String>,
-    /// Labels, up to 16, beside those of the unit.
+    /// Labels, up to 16: lists show them, and `q` finds them. Its series do not have them.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
     /// What it sets otherwise than its unit: the keys of a target in the unit's settings
-    /// (`sonde schema --settings probe`).
+    /// (`sonde schema --settings probe`), as `{"stream": {"interval": "100ms"}}`.
     #[serde(default)]
     pub settings: Map<String, Value>,
 }
@@ -183,6 +192,14 @@ pub(crate) fn routes() -> Vec<ApiRoute> {
             head("/sonde/v1/targets/{id}", "get_target", "A target, with the version of all"),
             |backend, asked: &Asked<'_, TargetParams>| backend.target(&asked.params.id),
         ),
+        ApiRoute::put(
+            head("/sonde/v1/targets/{id}", "change_target", "Changes a target that was added here"),
+            |backend, asked: &Asked<'_, TargetParams, TargetOrder>| {
+                asked.body.check()?;
+                backend.change_target(&asked.params.id, &asked.body, &asked.change())
+            },
+        )
+        .needs_version(),
         ApiRoute::delete(
             head("/sonde/v1/targets/{id}", "remove_target", "Removes a target that was added here"),
             |backend, asked: &Asked<'_, TargetParams>| {

@@ -238,7 +238,12 @@ impl StationInfo for FakeBackend {
     }
 
     fn health(&self, _: UtcInstant) -> Result<StationHealth, ProblemDetails> {
-        let clock = StationClock { synchronised: true, max_error_ns: 40_000, last_step: None };
+        let clock = StationClock {
+            synchronised: true,
+            max_error_ns: 40_000,
+            last_step: None,
+            steps: Vec::new(),
+        };
         Ok(StationHealth {
             sound: true,
             problems: Vec::new(),
@@ -251,6 +256,7 @@ impl StationInfo for FakeBackend {
             store: None,
             exports: Vec::new(),
             doctor: Vec::new(),
+            examined: None,
             doubts: Vec::new(),
         })
     }
@@ -319,6 +325,23 @@ impl Targets for FakeBackend {
             since: change.now,
         };
         kept.targets.insert(target.id.clone(), target.clone());
+        Ok(RouteAnswer::of_version(target, EntityTag::strong(kept.version)))
+    }
+
+    fn change_target(
+        &self,
+        id: &str,
+        order: &TargetOrder,
+        change: &ChangeContext<'_>,
+    ) -> Result<RouteAnswer<MeasuredTarget>, ProblemDetails> {
+        let mut kept = self.kept();
+        change.check(&EntityTag::strong(kept.version))?;
+        let target =
+            kept.targets.get_mut(id).ok_or_else(|| ProblemDetails::not_found("target", id))?;
+        (target.host, target.labels) = (order.host.clone(), order.labels.clone());
+        target.since = change.now;
+        let target = target.clone();
+        kept.version += 1;
         Ok(RouteAnswer::of_version(target, EntityTag::strong(kept.version)))
     }
 

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum, ValueHint};
 use serde_json::{Value, json};
 use sonde_results::civil_time;
 use sonde_results::plain_text::plain;
-use sonde_results::units::{format_count, format_duration, parse_positive_duration};
+use sonde_results::units::{format_count, format_duration, format_ns, parse_positive_duration};
 use sonde_station::client::{ClientError, StationClient};
 
 use crate::exit::{Exit, Failure};
@@ -52,6 +52,13 @@ pub struct EventsArgs {
     /// What to say beside it
     #[arg(long, value_name = "TEXT", requires = "acknowledge")]
     pub note: Option<String>,
+    /// Say that nobody takes care of this event any more: its alerts are repeated again
+    #[arg(
+        long,
+        value_name = "EVENT",
+        conflicts_with_all = ["last", "open", "grade", "most", "acknowledge"]
+    )]
+    pub release: Option<u64>,
 }
 
 /// How grave an event is.
@@ -135,6 +142,9 @@ pub fn events(args: &EventsArgs) -> Result<Exit, Failure> {
     if let Some(id) = args.acknowledge {
         return acknowledge(args, id);
     }
+    if let Some(id) = args.release {
+        return release(args, id);
+    }
     let mut query = format!("from=now-{}s", args.last.div_euclid(1_000_000_000).max(1));
     if args.open {
         query.push_str("&state=open");
@@ -166,6 +176,18 @@ fn acknowledge(args: &EventsArgs, id: u64) -> Result<Exit, Failure> {
     let path = format!("/sonde/v1/events/{id}/acknowledgement");
     let order = json!({ "note": args.note.as_deref().unwrap_or_default() }).to_string();
     let event = args.station.client().post(&path, &order).map_err(failed)?;
+    match args.json {
+        true => outln!("{}", event["event"]),
+        false => outln!("{}", event_line(&event["event"])),
+    }
+    Ok(Exit::Ok)
+}
+
+/// Says that nobody takes care of an event any more, and prints it.
+fn release(args: &EventsArgs, id: u64) -> Result<Exit, Failure> {
+    let client = args.station.client();
+    client.delete(&format!("/sonde/v1/events/{id}/acknowledgement")).map_err(failed)?;
+    let event = client.get(&format!("/sonde/v1/events/{id}")).map_err(failed)?;
     match args.json {
         true => outln!("{}", event["event"]),
         false => outln!("{}", event_line(&event["event"])),
@@ -207,6 +229,15 @@ fn print_status(station: &Value, health: &Value, counts: &Value) {
         let since = time_of(&doubt["from"]);
         outln!("doubt since {since}: {}; {}", text_of(&doubt["text"]), text_of(&doubt["advice"]));
     }
+    let clock = &health["clock"];
+    for step in clock["steps"].as_array().into_iter().flatten().take(STEPS_SHOWN) {
+        outln!("{}", step_line(step));
+    }
+    for finding in items("doctor").filter(|finding| finding["verdict"] != "good") {
+        let advice = finding["advice"].as_str().map(|advice| format!("; {advice}"));
+        let (check, found) = (text_of(&finding["check"]), text_of(&finding["found"]));
+        outln!("host: {check}: {found}{}", advice.unwrap_or_default());
+    }
     for drop in items("drops") {
         let (all, recent) =
             (format_count(count(&drop["count"])), format_count(count(&drop["recent"])));
@@ -221,6 +252,22 @@ fn print_status(station: &Value, health: &Value, counts: &Value) {
     }
 }
 
+/// The clock was set: when, by how much, and what is marked for it.
+fn step_line(step: &Value) -> String {
+    let by_ns = step["by_ns"].as_i64().unwrap_or(0);
+    let way = if by_ns < 0 { "back" } else { "forward" };
+    let by = format_ns(by_ns.unsigned_abs() as f64);
+    let marked = step["marked"].as_object().into_iter().flatten();
+    let marked: Vec<String> = marked
+        .map(|(unit, n)| format!("{} of {unit}", format_count(n.as_u64().unwrap_or(0))))
+        .collect();
+    let marked = match marked.is_empty() {
+        true => "no interval is marked for it so far".to_owned(),
+        false => format!("intervals marked for it: {}", marked.join(", ")),
+    };
+    format!("clock set {way} by {by} at {}; {marked}", time_of(&step["at"]))
+}
+
 fn print_alerts(group: &Value) {
     for alert in group["alerts"].as_array().into_iter().flatten() {
         let held = alert["silences"].as_array().is_some_and(|s| !s.is_empty());
@@ -232,7 +279,8 @@ fn print_alerts(group: &Value) {
     }
 }
 
-fn print_silence(silence: &Value) {
+/// A silence or maintenance in one line.
+pub(crate) fn print_silence(silence: &Value) {
     let labels = silence["labels"].as_object().into_iter().flatten();
     let labels: Vec<String> = labels.map(|(name, v)| format!("{name}={}", text_of(v))).collect();
     outln!(
@@ -314,6 +362,9 @@ pub(crate) fn event_line(event: &Value) -> String {
     format!("{}{lasted}: {title} ({grade}){by}{id}", time_of(&event["begin"]))
 }
 
+/// Times that the clock was set, of which the status tells.
+const STEPS_SHOWN: usize = 3;
+
 const STATUS_HELP: &str = "\
 Example:
   sudo sonde status
@@ -327,6 +378,7 @@ Example:
   sudo sonde events --last 7d --grade warning
   sudo sonde events --open --json
   sudo sonde events --acknowledge 17 --note 'cable ordered'
+  sudo sonde events --release 17
 Exit codes: 0 answered, 2 usage, 3 no station answers.";
 
 #[cfg(test)]
@@ -339,6 +391,17 @@ mod tests {
         assert!(["running", "starting", "done"].iter().all(|phase| works(&unit(phase))));
         let others = ["blocked", "stopping", "waiting", "stuck", "refused"];
         assert!(!others.iter().any(|phase| works(&unit(phase))) && !works(&json!({})));
+    }
+
+    #[test]
+    fn a_step_of_the_clock_is_told_with_what_is_marked_for_it() {
+        let mut step = json!({"at": {"ms": 0}, "by_ns": -3_200_000_000_i64, "marked": {}});
+        assert_eq!(
+            step_line(&step),
+            "clock set back by 3.20 s at 1970-01-01 00:00:00; no interval is marked for it so far"
+        );
+        step["marked"] = json!({"probe.core": 2});
+        assert!(step_line(&step).ends_with("intervals marked for it: 2 of probe.core"));
     }
 
     #[test]

@@ -67,6 +67,33 @@ pub fn examine(interface: Option<&str>) -> Result<Examined, RunError> {
     examine_by(interface, &sonde_port::open)
 }
 
+/// What can be found of this host without load, so that who measures meanwhile is not disturbed: no
+/// engine is tried, no packet sent. An interface of these that is not there is a warning.
+pub fn glance<'a>(interfaces: impl IntoIterator<Item = &'a str>) -> Vec<DoctorFinding> {
+    let (facts, state) = (HostFacts::read(), clock::clock_state());
+    let mut findings = vec![
+        judge::clock_source(&facts.clock_source),
+        judge::resolution(&clock::resolution()),
+        judge::synchronisation(&state),
+        judge::tai_offset(&state),
+        judge::governors(&facts.governors),
+        judge::isolated(&facts.isolated_cpus, facts.cpus),
+        judge::huge_pages(&facts.huge_pages),
+    ];
+    for name in interfaces {
+        match InterfaceFacts::read(name) {
+            Ok(facts) => findings.extend(judge::interface(name, &facts)),
+            Err(error) => findings.push(DoctorFinding {
+                check: "interface",
+                verdict: DoctorVerdict::Warn,
+                found: error.to_string(),
+                advice: Some("make it, or name another one ('ip link' lists them)".into()),
+            }),
+        }
+    }
+    findings
+}
+
 fn examine_by(interface: Option<&str>, open: Opener<'_>) -> Result<Examined, RunError> {
     let driver = match interface {
         Some(name) => Some((name, InterfaceFacts::read(name).map_err(|e| anyhow!(e))?)),
@@ -180,6 +207,16 @@ mod tests {
         let hist = loopback(50).unwrap();
         assert_eq!(hist.count, 50);
         assert!(hist.min > 0);
+    }
+
+    #[test]
+    fn a_glance_names_an_interface_that_is_missing_and_tries_no_engine() {
+        let findings = glance(["lo", "nosuchif0"]);
+        let missing = findings.last().unwrap();
+        assert_eq!((missing.check, missing.verdict), ("interface", DoctorVerdict::Warn));
+        assert!(missing.found.contains("nosuchif0"), "{missing:?}");
+        let has = |check: &str| findings.iter().any(|finding| finding.check == check);
+        assert!(has("clock source") && !has("pauses"), "{findings:?}");
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod events;
 mod explanation;
 mod flows;
 pub(crate) mod health;
+pub(crate) mod host;
 mod info;
 pub(crate) mod news;
 mod overview;

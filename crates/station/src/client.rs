@@ -126,6 +126,14 @@ impl StationClient {
         serde_json::from_slice(&body).map_err(|error| self.strange(&error.to_string()))
     }
 
+    /// Removes what is at a path.
+    ///
+    /// # Errors
+    /// As of [`StationClient::get`].
+    pub fn delete(&self, path: &str) -> Result<(), ClientError> {
+        accepted(self.send("DELETE", path, &[], "")?).map(drop)
+    }
+
     /// The JSON at a path.
     ///
     /// # Errors

@@ -142,6 +142,7 @@ impl RowMaker {
             Said::Gap(gap) => registry.event(of_gap(gap, utc_offset_ns))?,
             Said::Notice(notice) => registry.event(of_notice(notice, now_ns))?,
             Said::ProbeEvent(Event::Sample(_) | Event::Undelivered(_) | Event::Ended(_))
+            | Said::LeftOut(_)
             | Said::Reflector(_)
             | Said::Reflected(_)
             | Said::Flow

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod added;
 pub mod alert;
 mod backend;
 pub mod backoff;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
+use sonde_run::change::Change;
 use sonde_run::error::RunError;
 use sonde_run::running::{Context, Ended, Invocation, Next, Running, Stop};
 use sonde_run::{flow, probe, reflect, rtt};
@@ -57,7 +58,13 @@ impl Life {
                 let (about, running) = probe::start(self.filled(settings), &context)?;
                 self.began(Said::Probe(Box::new(about)));
                 self.read(running, orders, Said::ProbeEvent, |control, new| match new {
-                    Instrument::Probe(new) => control.reload(self.filled(new)).map(drop),
+                    Instrument::Probe(new) => {
+                        let done = control.reload(self.filled(new))?;
+                        if matches!(done.change, Change::Live { .. }) {
+                            self.say(Said::LeftOut(done.left_out));
+                        }
+                        Ok(())
+                    }
                     _ => Ok(()),
                 })
             }

@@ -3,6 +3,7 @@
 //!
 //! [`LiveState`] decides, purely; `thread` has the thread and the clock.
 
+pub(crate) mod clock_steps;
 pub(crate) mod thread;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -16,7 +17,7 @@ use sonde_api::openmetrics::{
 };
 use sonde_api::readings::{LiveReading, ReadingMetric, ReadingState, StateCounts};
 use sonde_api::station::{UnitEntry, UnitPhase};
-use sonde_results::caveat::CaveatSet;
+use sonde_results::caveat::{Caveat, CaveatSet};
 use sonde_results::run::Health;
 use sonde_results::units::SECOND;
 use sonde_results::{Interval, StreamInfo};
@@ -24,6 +25,7 @@ use sonde_run::probe::Event;
 use sonde_store::query::EventRow;
 use sonde_store::{EventSeverity, Series, SeriesLabels};
 
+use self::clock_steps::{ClockStep, ClockSteps};
 use crate::hub::{Report, Said};
 use crate::keep::labels_of;
 use crate::plan::UnitId;
@@ -40,6 +42,7 @@ pub struct LiveState {
     numbers: HashMap<SeriesLabels, u32>,
     /// The worst that an open event says of a series.
     open: BTreeMap<u32, ReadingState>,
+    clock_steps: ClockSteps,
 }
 
 /// A unit.
@@ -111,6 +114,7 @@ impl LiveState {
             groups: BTreeMap::new(),
             numbers: HashMap::new(),
             open: BTreeMap::new(),
+            clock_steps: ClockSteps::default(),
         }
     }
 
@@ -141,6 +145,7 @@ impl LiveState {
                 }
             }
             Said::Reflected(_) | Said::RttEvents(_) | Said::Flows(_) => unit.count(report, now_ns),
+            Said::LeftOut(left_out) => unit.left_out = left_out.clone(),
             Said::Lost(n) => unit.lost += n,
             Said::Ended { counters, health, caveats } => {
                 (unit.counters, unit.health) = (counters.clone(), health.clone());
@@ -170,6 +175,9 @@ impl LiveState {
         let unit = self.units.get_mut(&report.unit);
         let stream = unit.and_then(|unit| unit.streams.get_mut(interval.stream as usize));
         let Some(stream) = stream else { return };
+        if interval.caveats.contains(Caveat::ClockStepped) {
+            self.clock_steps.mark(&report.unit);
+        }
         let (start, end) = (interval.start_ns - offset, interval.end_ns - offset);
         let answered = interval.counters.received > 0;
         if interval.counters.sent > 0 {
@@ -258,25 +266,35 @@ impl LiveState {
         })
     }
 
-    /// A target of a probe, by its name in results.
-    pub(crate) fn target(&self, unit: &UnitId, name: &str) -> TargetNow {
-        let Some(unit) = self.units.get(unit) else { return TargetNow::default() };
-        let mut found = TargetNow::default();
-        for stream in &unit.streams {
-            if !stream.ended && stream.labels.target == name {
-                found.series.extend(stream.series);
-                found.addresses.insert(stream.address);
-            }
+    /// The targets of a probe, by their names in results; of one that is left out it may be its host.
+    pub(crate) fn targets(&self, unit: &UnitId) -> HashMap<&str, TargetNow> {
+        let mut all: HashMap<&str, TargetNow> = HashMap::new();
+        let Some(unit) = self.units.get(unit) else { return all };
+        for stream in unit.streams.iter().filter(|stream| !stream.ended) {
+            let target = all.entry(&stream.labels.target).or_default();
+            target.series.extend(stream.series);
+            target.addresses.insert(stream.address);
         }
-        found.series.sort_unstable();
-        let left_out = unit.left_out.iter().find(|(target, _)| target == name);
-        found.left_out = left_out.map(|(_, why)| why.clone());
-        found
+        all.values_mut().for_each(|target| target.series.sort_unstable());
+        for (target, why) in &unit.left_out {
+            all.entry(target).or_default().left_out = Some(why.clone());
+        }
+        all
     }
 
     /// The labels of a stream of a unit; `None`: there is no such stream.
     pub(crate) fn stream_labels(&self, unit: &UnitId, stream: u32) -> Option<&SeriesLabels> {
         Some(&self.units.get(unit)?.streams.get(stream as usize)?.labels)
+    }
+
+    /// This host's clock was set: records that are marked for it are counted from now on.
+    pub(crate) fn clock_stepped(&mut self, step: ClockStep) {
+        self.clock_steps.add(step);
+    }
+
+    /// When it was set, the newest first.
+    pub(crate) fn clock_steps(&self) -> impl Iterator<Item = &ClockStep> {
+        self.clock_steps.iter()
     }
 
     /// All units.

@@ -266,6 +266,23 @@ impl Station {
         Ok(steps)
     }
 
+    /// Whether the units can go over to `plan`.
+    ///
+    /// # Errors
+    /// Those that cannot run side by side.
+    pub(crate) fn can_run(&self, plan: &Plan<Unit>) -> Result<(), Refused> {
+        self.order(plan.clone(), true).map(drop)
+    }
+
+    /// The units go over to `plan`, which has the same ones; all else stays.
+    ///
+    /// # Errors
+    /// As of [`Station::can_run`]; whoever asked that first, and is alone, meets none.
+    pub(crate) fn go_over(&self, plan: &Plan<Unit>) -> Result<Vec<Step>, Refused> {
+        self.explain.handle().set_units(plan);
+        self.order(plan.clone(), false)
+    }
+
     fn order(&self, plan: Plan<Unit>, foresee: bool) -> Result<Vec<Step>, Refused> {
         let (done, waits) = sync_channel(1);
         let sent = self.orders.send(Order { plan, foresee, done });
@@ -316,6 +333,14 @@ impl Station {
         value: Option<Value>,
     ) -> Result<Option<StoredEvent>, StoreError> {
         self.keeper.store.note_event(id, field, value)
+    }
+
+    /// Keeps an event that is none of a unit or of the judge.
+    ///
+    /// # Errors
+    /// The store cannot be written.
+    pub(crate) fn add_event(&self, event: &StoredEvent) -> Result<EventId, StoreError> {
+        self.keeper.store.add_event(event)
     }
 
     /// From when on a probe counts as late where its settings do not say, ns.

@@ -2,6 +2,8 @@
 //!
 //! Reload by a signal and reload by the API are one function: [`Service::reload`].
 
+mod targets;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -28,9 +30,11 @@ use sonde_sys::clock::{clock_state, steady_now, unix_now_ns};
 use sonde_sys::usage::Usage;
 use sonde_wire::time::Time;
 
+use crate::added::{AddedTargets, JoinedPlan};
 use crate::backend::StationBackend;
 use crate::backend::deadline::Deadlines;
 use crate::backend::health::memory_octets;
+use crate::backend::host::{HostFindings, HostWatch};
 use crate::backend::news::News;
 use crate::config::{Config, ReadFile};
 use crate::explain::thread::SharedBook;
@@ -96,6 +100,9 @@ pub enum ReloadFailure {
     /// An exporter cannot be, on this host.
     #[error("{0}")]
     Exports(RunError),
+    /// Targets that were added cannot be kept.
+    #[error("targets that are added cannot be kept: {0}")]
+    Unsaved(String),
     /// The station ends.
     #[error("the station ends")]
     Ending,
@@ -141,6 +148,8 @@ pub(crate) struct ServiceCore {
     /// Measurements of `/probe`.
     pub on_demand: OnDemand,
     pub exports: Exports,
+    /// What was found of this host.
+    host: Mutex<HostFindings>,
 }
 
 /// Processor time as it was last looked at.
@@ -156,6 +165,13 @@ pub(crate) struct RunConfig {
     pub version: String,
     pub since: UtcInstant,
     pub files: Vec<ReadFile>,
+    /// The units as the files have them.
+    pub filed: Plan<Unit>,
+    /// The targets that the API added.
+    pub added: AddedTargets,
+    /// Of each of those, why it is not measured; `None`: it is.
+    pub rests: Vec<Option<String>>,
+    /// The units as they are run: with those targets.
     pub plan: Plan<Unit>,
     pub store: PathBuf,
     pub modules: Modules,
@@ -194,12 +210,19 @@ impl Service {
         (kept, invocation): (Option<Vec<Uses>>, Invocation),
     ) -> Result<Service, RunError> {
         let version = loaded.version();
-        let LoadedConfig { config, files } = loaded;
+        let LoadedConfig { mut config, files } = loaded;
         let now = utc_now();
+        let added = AddedTargets::read(&config.store.path)?;
+        let joined = added.joined(&config.plan);
+        added.log_rests(&joined);
+        let filed = std::mem::replace(&mut config.plan, joined.plan);
         let running = RunConfig {
             version,
             since: now,
             files,
+            filed,
+            added,
+            rests: joined.rests,
             plan: config.plan.clone(),
             store: config.store.path.clone(),
             modules: config.modules.clone(),
@@ -230,6 +253,7 @@ impl Service {
             recent: Mutex::default(),
             on_demand: OnDemand::default(),
             exports,
+            host: Mutex::default(),
         });
         let mut service = Service {
             core,
@@ -277,10 +301,11 @@ impl Service {
             deadlines: core.deadlines.clone(),
             each_second: Box::new({
                 let backend = StationBackend::new(core.clone());
-                let mut news = News::default();
+                let (mut news, mut host) = (News::default(), HostWatch::new());
                 move |now| {
                     backend.note_counts(steady_now());
                     news.look(&backend, now);
+                    host.look(&backend, now);
                 }
             }),
             stop: self.live_stop.clone(),
@@ -330,6 +355,11 @@ impl Service {
 impl ServiceCore {
     pub fn live_state(&self) -> MutexGuard<'_, LiveState> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was found of this host.
+    pub fn host(&self) -> MutexGuard<'_, HostFindings> {
+        self.host.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The configuration that is run.
@@ -388,7 +418,9 @@ impl ServiceCore {
     /// The faults of the files.
     pub fn foresee(&self) -> Result<Foreseen, Vec<SettingsError>> {
         let loaded = LoadedConfig::read(&self.path)?;
-        let steps = steps(&self.config().plan, &loaded.config.plan);
+        let running = self.config();
+        let joined = running.added.joined(&loaded.config.plan);
+        let steps = steps(&running.plan, &joined.plan);
         Ok(Foreseen { version: loaded.version(), steps })
     }
 
@@ -402,14 +434,16 @@ impl ServiceCore {
         allowed(&EntityTag::strong(&running.version))?;
         let loaded = LoadedConfig::read(&self.path).map_err(ReloadFailure::Files)?;
         let version = loaded.version();
-        let LoadedConfig { config, files } = loaded;
+        let LoadedConfig { mut config, files } = loaded;
         if config.api != running.api {
             return Err(ReloadFailure::Api.into());
         }
         let tokens = running.api.tokens.as_deref().filter(|_| running.api.listen.is_some());
         let tokens = tokens.map(TokenStore::read).transpose();
         let tokens = tokens.map_err(|error| ReloadFailure::Tokens(error.to_string()))?;
-        let (plan, modules) = (config.plan.clone(), config.modules.clone());
+        let joined = running.added.joined(&config.plan);
+        let filed = std::mem::replace(&mut config.plan, joined.plan.clone());
+        let modules = config.modules.clone();
         let exports = self.exports.prepare(&config.exports).map_err(ReloadFailure::Exports)?;
         let steps = self.station(|station| station.reload(config));
         let steps = steps.ok_or(ReloadFailure::Ending)?.map_err(ReloadFailure::Refused)?;
@@ -420,8 +454,10 @@ impl ServiceCore {
         if version != running.version {
             running.since = utc_now();
         }
-        (running.version, running.files, running.plan) = (version.clone(), files, plan);
-        running.modules = modules;
+        running.added.log_rests(&joined);
+        let JoinedPlan { plan, rests } = joined;
+        (running.version, running.files, running.modules) = (version.clone(), files, modules);
+        (running.filed, running.plan, running.rests) = (filed, plan, rests);
         Ok((steps, version))
     }
 }

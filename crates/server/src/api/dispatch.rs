@@ -254,7 +254,7 @@ impl Dispatch {
         if admitted.caller.role < route.role {
             return Err(forbidden(&admitted.caller, route.role).into());
         }
-        if head.method == Method::POST || head.method == Method::DELETE {
+        if matches!(head.method, Method::POST | Method::PUT | Method::DELETE) {
             check_origin(&head.headers)?;
         }
         let mut parameters = in_path;

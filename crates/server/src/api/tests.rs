@@ -296,6 +296,14 @@ fn a_version_is_read_named_and_changed() {
         let path = made.header("location").unwrap();
         let target = bed.get(path);
         let fields = format!("If-Match: {}\r\n", target.header("etag").unwrap());
+        let other = TARGET.replace("192.0.2.1", "192.0.2.9");
+        let put =
+            |token: &str| bed.ask("PUT", path).token(token).json(&other).fields(&fields).send();
+        assert_eq!(put(&bed.read).status, 403);
+        let changed = put(&bed.operate);
+        assert_eq!((changed.status, &changed.json()["host"]), (200, &"192.0.2.9".into()));
+        assert_eq!(put(&bed.operate).status, 412);
+        let fields = format!("If-Match: {}\r\n", changed.header("etag").unwrap());
         let gone = bed.ask("DELETE", path).token(&bed.operate).fields(&fields).send();
         assert_eq!((gone.status, gone.text().as_str()), (204, ""));
         assert_eq!(bed.get(path).status, 404);

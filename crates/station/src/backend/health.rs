@@ -7,7 +7,8 @@ use std::sync::{MutexGuard, PoisonError};
 use sonde_api::instant::UtcInstant;
 use sonde_api::problem::ProblemDetails;
 use sonde_api::station::{
-    DropCount, ExportHealth, QueueState, SelfDoubt, StationClock, StationHealth, StoreHealth,
+    ClockStepEntry, DropCount, ExportHealth, QueueState, SelfDoubt, StationClock, StationHealth,
+    StoreHealth,
 };
 use sonde_results::Caveat;
 use sonde_results::choice::Choice as _;
@@ -19,6 +20,7 @@ use super::StationBackend;
 use crate::export::status::ExporterStatus;
 use crate::judge::trouble::{Trouble, TroubleKind};
 use crate::keep::thread::KeeperStatus;
+use crate::live::clock_steps::ClockStep;
 use crate::recent::{CountKey, RecentCounts};
 use crate::runner::Station;
 use crate::service::steady;
@@ -39,6 +41,8 @@ impl StationBackend {
             })
             .collect();
         let doubts = self.doubts();
+        let steps = self.clock_steps();
+        let host = self.core.host().clone();
         let problems = self.problems(&store);
         let sound =
             problems.is_empty() && doubts.is_empty() && drops.iter().all(|drop| drop.recent == 0);
@@ -51,15 +55,28 @@ impl StationBackend {
             clock: StationClock {
                 synchronised: clock.synchronised,
                 max_error_ns: clock.max_error_ns,
-                last_step: None,
+                last_step: steps.first().map(|step| step.at),
+                steps,
             },
             queues: self.queues(),
             drops,
             store: Some(self.store_health(&store, &grown)),
             exports: self.core.exports.status().into_iter().map(export_health).collect(),
-            doctor: Vec::new(),
+            doctor: host.entries,
+            examined: host.at,
             doubts,
         })
+    }
+
+    /// When this host's clock was set, the newest first.
+    fn clock_steps(&self) -> Vec<ClockStepEntry> {
+        let live = self.core.live_state();
+        let entry = |step: &ClockStep| ClockStepEntry {
+            at: UtcInstant::from_ns(step.at_ns),
+            by_ns: step.by_ns,
+            marked: step.marked.iter().map(|(unit, n)| (unit.to_string(), *n)).collect(),
+        };
+        live.clock_steps().map(entry).collect()
     }
 
     /// Remembers what was counted so far. To be called every second or so.

@@ -88,7 +88,7 @@ impl StationInfo for StationBackend {
             version: running.version.clone(),
             since: running.since,
             files: running.files.iter().map(text).collect(),
-            added_targets: 0,
+            added_targets: u32::try_from(running.added.targets.len()).unwrap_or(u32::MAX),
         };
         let tag = EntityTag::strong(&running.version);
         Ok(RouteAnswer::of_version(config, tag))
@@ -141,6 +141,7 @@ impl From<ReloadFailure> for ProblemDetails {
     fn from(failure: ReloadFailure) -> ProblemDetails {
         let kind = match &failure {
             ReloadFailure::Ending => ProblemKind::Unavailable,
+            ReloadFailure::Unsaved(_) => ProblemKind::Internal,
             _ => ProblemKind::Unprocessable,
         };
         let why = match failure {

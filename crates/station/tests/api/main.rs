@@ -1,5 +1,7 @@
 //! A station's API on real packets: one station answers probes, another measures and is asked.
 
+mod targets;
+
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -40,7 +42,7 @@ fn what_a_station_measures_is_asked_reloaded_and_followed_by_those_whom_it_knows
         return;
     }
     let net = Topology::pair("api", &LinkOptions::default()).unwrap();
-    let folder = Folder::new();
+    let folder = Folder::new("asked");
     let tokens = Tokens::make(&folder.0.join("tokens"));
     let answering = Running::start(&net.reflector, ANSWERS, &folder.0.join("answers"));
     let mut seen = Seen::default();
@@ -422,8 +424,8 @@ fn start_utc(record: &Interval) -> i64 {
 struct Folder(PathBuf);
 
 impl Folder {
-    fn new() -> Folder {
-        let path = std::env::temp_dir().join(format!("sonde-api-{}", std::process::id()));
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("sonde-api-{name}-{}", std::process::id()));
         fs::create_dir_all(&path).unwrap();
         Folder(path)
     }
