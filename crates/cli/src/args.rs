@@ -44,6 +44,8 @@ pub enum Command {
     Status(crate::status::StatusArgs),
     /// List what happened at a running station
     Events(crate::status::EventsArgs),
+    /// Hold alerts of a running station back for a time, and announce work
+    Silence(crate::silence::SilenceArgs),
     /// Watch a running station
     Top(crate::top::TopArgs),
     /// Say what changed most at the time of an event of a running station

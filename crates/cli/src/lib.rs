@@ -32,6 +32,7 @@ pub mod rtt;
 pub mod schema;
 pub mod service_manager;
 pub mod signals;
+pub mod silence;
 pub mod station;
 pub mod status;
 mod store_place;

@@ -8,8 +8,8 @@ use sonde_cli::args::{Cli, Command};
 use sonde_cli::exit::{Exit, Failure};
 use sonde_cli::{
     agent, bench, compare, console, demo, doctor, explain, export, flow, lab, log, manual, options,
-    otg, probe, query, reflect, report, rtt, schema, signals, sonde_errln, station, status, token,
-    top, traffic,
+    otg, probe, query, reflect, report, rtt, schema, signals, silence, sonde_errln, station,
+    status, token, top, traffic,
 };
 
 /// The state of thousands of streams lies in a few large allocations.
@@ -46,6 +46,7 @@ fn dispatch(command: Command) -> Result<Exit, Failure> {
         Command::Query(args) => query::run(&args),
         Command::Status(args) => status::status(&args),
         Command::Events(args) => status::events(&args),
+        Command::Silence(args) => silence::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Token(args) => token::run(&args),
