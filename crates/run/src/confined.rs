@@ -32,11 +32,33 @@ pub enum Uses {
 /// # Errors
 /// The kernel does not let go of capabilities.
 pub fn give_up(uses: &[Uses], writes: &[PathBuf]) -> Result<(), RunError> {
+    give_up_rights(uses, writes, None)
+}
+
+/// The same of a program that writes to `written` and nowhere else, of which `owned` are to be its
+/// user's, with secrets that only their owner reads.
+///
+/// # Errors
+/// As [`give_up`].
+pub fn give_up_with_files(
+    uses: &[Uses],
+    owned: &[PathBuf],
+    written: &[PathBuf],
+) -> Result<(), RunError> {
+    give_up_rights(uses, owned, Some(written.to_vec()))
+}
+
+fn give_up_rights(
+    uses: &[Uses],
+    owned: &[PathBuf],
+    written: Option<Vec<PathBuf>>,
+) -> Result<(), RunError> {
     let needs = Needs {
         capabilities: uses.iter().flat_map(|uses| uses.capabilities()).copied().collect(),
-        writes: writes.to_vec(),
+        writes: owned.to_vec(),
         programs: uses.contains(&Uses::Programs),
         commands: uses.contains(&Uses::Commands),
+        written,
     };
     let failed = |e| anyhow::anyhow!("cannot give up the capabilities that are not needed: {e}");
     if let Some(short) = confine(&needs).map_err(failed)? {
@@ -47,6 +69,10 @@ pub fn give_up(uses: &[Uses], writes: &[PathBuf]) -> Result<(), RunError> {
 
 /// Those of `wanted` for which what `kept` needs does not suffice.
 pub fn beyond(kept: &[Uses], wanted: &[Uses]) -> Vec<Uses> {
+    // Whoever starts commands gave nothing up.
+    if kept.contains(&Uses::Commands) {
+        return Vec::new();
+    }
     let held: Vec<Capability> = kept.iter().flat_map(|u| u.capabilities()).copied().collect();
     let lacks = |uses: &&Uses| match uses {
         Uses::Programs | Uses::Commands => !kept.contains(uses),
@@ -100,6 +126,8 @@ mod tests {
         assert_eq!(beyond(&kept, &[Uses::Program, kept[0]]), [Uses::Program]);
         assert_eq!(beyond(&kept, &[Uses::Programs]), [Uses::Programs]);
         assert_eq!(beyond(&[Uses::Programs], &[Uses::Programs]), []);
+        assert_eq!(beyond(&kept, &[Uses::Commands]), [Uses::Commands]);
+        assert_eq!(beyond(&[Uses::Commands], &[Uses::Program, Uses::Commands]), []);
         assert_eq!(Uses::Program.to_string(), "programs in the kernel");
     }
 }

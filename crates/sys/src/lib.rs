@@ -9,6 +9,7 @@ pub mod driver_stats;
 mod error;
 pub mod host;
 mod kernel_clock;
+pub mod landlock;
 pub mod link_settings;
 pub mod memory;
 pub mod netlink;

@@ -9,6 +9,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use crate::landlock;
 use crate::syscall::{self, op};
 
 /// A capability, by its bit in capability.h.
@@ -46,6 +47,9 @@ pub struct Needs {
     pub programs: bool,
     /// It starts programs, and makes namespaces: then it stays root, with all that belongs to it.
     pub commands: bool,
+    /// It writes nothing but `written`: the kernel refuses the rest where it has Landlock. Not with
+    /// `programs`, which would write no files of their own, either.
+    pub written: Option<Vec<PathBuf>>,
 }
 
 /// Gives up everything else, for all threads there are and will be. Call it before threads are
@@ -75,10 +79,28 @@ pub fn confine(needs: &Needs) -> io::Result<Option<String>> {
         }
         set_capabilities(keep)?;
     }
+    if let Some(written) = needs.written.as_ref().filter(|_| !needs.commands && !needs.programs)
+        && let Err(e) = landlock::restrict_writes(written)
+    {
+        short.push(format!("files are guarded by their permissions alone, not by Landlock: {e}"));
+    }
     if let Err(e) = refuse_calls(needs) {
         short.push(format!("the kernel has no seccomp filters: {e}"));
     }
     Ok((!short.is_empty()).then(|| short.join("; ")))
+}
+
+/// What the kernel guards this process by, for people: "no_new_privs", "seccomp", "landlock 7".
+pub fn guards() -> Vec<String> {
+    let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+    let is = |field: &str, value: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(":\t"));
+        line == Some(value)
+    };
+    let named = [("NoNewPrivs", "1", "no_new_privs"), ("Seccomp", "2", "seccomp")];
+    let named = named.into_iter().filter(|(field, value, _)| is(field, value));
+    let landlock = landlock::in_force().map(|version| format!("landlock {version}"));
+    named.map(|(.., name)| name.to_owned()).chain(landlock).collect()
 }
 
 /// An account of this host.
@@ -391,6 +413,7 @@ mod tests {
             let traced = unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) };
             refused(syscall::check(traced as i32).unwrap_err());
             assert!(fs::write("/etc/sonde-is-not-here", "x").is_err());
+            assert_eq!(guards(), ["no_new_privs", "seccomp"]);
         });
     }
 
@@ -439,6 +462,38 @@ mod tests {
             assert_eq!(status("thread-self", "CapEff"), files);
             assert!(packet_socket().is_err());
         });
+    }
+
+    #[test]
+    fn whoever_stays_root_writes_where_it_said_and_nowhere_else() {
+        let name = "whoever_stays_root_writes_where_it_said_and_nowhere_else";
+        if sonde_lab::skip(name) {
+            return;
+        }
+        apart(name, || {
+            let base = PathBuf::from(format!("/dev/shm/sonde-written-{}", std::process::id()));
+            let (own, other) = (base.join("own"), base.join("other"));
+            fs::create_dir_all(&own).unwrap();
+            fs::create_dir_all(&other).unwrap();
+            let written = Some(vec![own.clone()]);
+            let needs = Needs { writes: vec![own.clone()], written, ..Needs::default() };
+            let short = confine(&needs).unwrap().unwrap();
+            if short.contains("not by Landlock") {
+                println!("skipped: {short}");
+            } else {
+                let child = std::thread::spawn(move || fs::write(other.join("file"), "x"));
+                let error = child.join().unwrap().unwrap_err();
+                assert_eq!(error.raw_os_error(), Some(libc::EACCES), "{error}");
+                fs::write(own.join("file"), "x").unwrap();
+                assert!(guards().iter().any(|guard| guard.starts_with("landlock ")));
+                fs::remove_file(own.join("file")).unwrap();
+            }
+        });
+        for folder in fs::read_dir("/dev/shm").unwrap().flatten() {
+            if folder.file_name().to_string_lossy().starts_with("sonde-written-") {
+                let _ = fs::remove_dir_all(folder.path());
+            }
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! the thread that opens them. Blocking calls; not for the packet path.
 
 mod conntrack;
+mod counters;
 mod generic;
 mod link;
 mod message;
@@ -20,6 +21,7 @@ mod watch;
 
 pub use crate::syscall::interface_index;
 pub use conntrack::flush_connections;
+pub use counters::{DirectionCounters, LinkCounters, link_counters};
 pub use generic::Generic;
 pub use link::{Link, Links};
 pub use neighbour::{Neighbour, Neighbours};
