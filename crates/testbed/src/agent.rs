@@ -17,7 +17,6 @@ use std::time::SystemTime;
 
 use anyhow::Context as _;
 use serde::Serialize;
-use sonde_run::confined::Uses;
 use sonde_run::error::RunError;
 use sonde_run::running::{Context, Ended, Latest, Running, records};
 use sonde_sys::schedule::prefer_with_children;
@@ -76,7 +75,7 @@ pub fn start(settings: Settings, context: &Context) -> Result<(About, ServingAge
     let agent = Agent::bind(*listen, tls, allowed, sender, status.clone())?;
     let address = agent.address().context("cannot read which address was taken")?;
     let about = About { address, ends_soon: tls::ends_soon(cert, ca, Role::Agent) };
-    context.opened(&[Uses::Trials, Uses::Namespaces], &[])?;
+    context.opened(&settings.uses(), &[])?;
     let (theirs, stop, asked) = (status.clone(), context.stop.clone(), context.stop.clone());
     let work = move || {
         // Other work on this host would make trials invalid. All threads that serve come from
@@ -84,7 +83,7 @@ pub fn start(settings: Settings, context: &Context) -> Result<(About, ServingAge
         if let Err(e) = prefer_with_children() {
             tracing::warn!("this agent's trials do not go before other work of this host: {e}");
         }
-        agent.serve(asked.flag());
+        agent.serve(&asked);
         let Status { sessions, complaints, .. } = theirs.get();
         let counters = [("sessions", sessions), ("complaints", complaints)];
         let counters = counters.map(|(name, n)| (name.to_owned(), n)).into();

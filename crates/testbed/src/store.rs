@@ -9,6 +9,7 @@
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -123,6 +124,18 @@ impl Store {
 /// The files of a run's folder.
 pub fn files(folder: &Path) -> [PathBuf; 3] {
     [HEAD, TRIALS, MEASUREMENTS].map(|name| folder.join(name))
+}
+
+/// Whether a process is adding to a run, as the kernel says without being asked for the lock: whoever
+/// takes it, though for a moment, may keep a writer out.
+pub fn is_under_way(folder: &Path) -> bool {
+    let Ok(lock) = fs::metadata(folder.join(LOCK)) else { return false };
+    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
+    // "1: FLOCK  ADVISORY  WRITE 1234 fd:01:131078 0 EOF": device and inode.
+    let inode = lock.ino().to_string();
+    let file = |line: &str| line.split_whitespace().nth(5).map(str::to_owned);
+    let is = |file: String| file.rsplit(':').next() == Some(&inode);
+    locks.lines().filter(|line| line.contains("FLOCK")).filter_map(file).any(is)
 }
 
 /// Reads a run's folder, finished or not.

@@ -14,7 +14,7 @@ use sonde_lab::device::DeviceCounter;
 use sonde_meter::load::AddressRule;
 use sonde_results::trial::Direction;
 use sonde_run::error::RunError;
-use sonde_run::running::{Latest, RecordSender};
+use sonde_run::running::{Latest, RecordSender, Stop};
 use sonde_run::thread::{join_scoped, spawn_scoped};
 use sonde_server::admission::{Admission, AdmittedConnection, ConnectionLimits};
 use sonde_sys::clock::tai_now;
@@ -93,10 +93,10 @@ impl Agent {
 
     /// Serves until `stop` is set. Each connection has a thread of its own, so that one that
     /// never says who it is keeps nobody out. Nor does it delay the end: every connection is closed
-    /// then.
-    pub fn serve(&self, stop: &AtomicBool) {
+    /// then. Each turn looks at `stop`, by which a watchdog sees that it turns.
+    pub fn serve(&self, stop: &Stop) {
         std::thread::scope(|scope| {
-            while !stop.load(Ordering::Relaxed) {
+            while !stop.is_asked() {
                 let Ok((stream, peer)) = self.listener.accept() else {
                     std::thread::sleep(GLANCE);
                     continue;
@@ -108,10 +108,10 @@ impl Agent {
                 let admitted = Arc::new(admitted);
                 let started = std::thread::Builder::new().name("sonde-session".into());
                 let session = move || {
-                    let ended = self.session(stream, peer, &admitted, stop);
+                    let ended = self.session(stream, peer, &admitted, stop.flag());
                     // At the end it is this agent that breaks off.
                     if let Err(e) = ended
-                        && !stop.load(Ordering::Relaxed)
+                        && !stop.flag().load(Ordering::Relaxed)
                     {
                         self.status.update(|s| s.complaints += 1);
                         self.complaints.add(format_args!("{peer}: {e:#}"));
@@ -699,7 +699,7 @@ mod tests {
         let any = "127.0.0.1:0".parse().unwrap();
         let agent = Agent::bind(any, tls, Vec::new(), sender, status.clone()).unwrap();
         let address = agent.address().unwrap();
-        let stop = AtomicBool::new(false);
+        let stop = Stop::default();
         std::thread::scope(|scope| {
             let serving = scope.spawn(|| agent.serve(&stop));
             // One has the ports, one comes too late for them.
@@ -719,7 +719,8 @@ mod tests {
             torn.write_all(&[0x16, 3, 1]).unwrap();
             let silent = TcpStream::connect(address).unwrap();
             let stopped = Instant::now();
-            stop.store(true, Ordering::Relaxed);
+            assert!(stop.looks() > 0, "a watchdog sees that it turns");
+            stop.ask();
             serving.join().unwrap();
             assert!(stopped.elapsed() < HANDSHAKE, "it waited for a stranger");
             assert_eq!(status.get().complaints, 0);

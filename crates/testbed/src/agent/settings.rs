@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sonde_run::change::{Change, restart};
+use sonde_run::confined::Uses;
 use sonde_run::error::SettingsError;
 use sonde_run::text;
 use sonde_wire::prefix::Prefix;
@@ -33,6 +34,11 @@ impl Settings {
     /// What going over to `new` takes.
     pub fn change(&self, new: &Settings) -> Change {
         restart(self, new)
+    }
+
+    /// What it needs of root's rights once it listens.
+    pub fn uses(&self) -> Vec<Uses> {
+        vec![Uses::Trials, Uses::Namespaces]
     }
 
     /// Whether they can be: the first that cannot is named.

@@ -8,8 +8,6 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use ring::rand::{SecureRandom as _, SystemRandom};
-use sonde_run::confined::Uses;
-use sonde_run::engine::Engine::{AfPacket, AfXdp};
 use sonde_run::error::RunError;
 use sonde_run::running::{Context, Ended, Latest, Running, SetOnDrop, Stop, records};
 use sonde_server::http::{self, Authentication, Router, Server};
@@ -55,15 +53,7 @@ pub fn start(settings: Settings, context: &Context) -> Result<(About, ServingOtg
         format!("`listen`: cannot listen on {listen}; 'ss -lnt' shows who does")
     })?;
     let address = server.address().context("cannot read which address was taken")?;
-    let uses = match runs {
-        // A plan makes laboratories of network namespaces.
-        Some(_) => vec![Uses::Commands],
-        None => {
-            let engines = [AfPacket, AfXdp].map(Uses::Engine).into_iter();
-            engines.chain([Uses::Trials, Uses::Namespaces]).collect()
-        }
-    };
-    context.opened(&uses, &[])?;
+    context.opened(&settings.uses(), &[])?;
     let (_, receiver) = records(0);
     let (stop, asked) = (context.stop.clone(), context.stop.clone());
     let work = move || {

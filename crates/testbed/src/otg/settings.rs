@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sonde_run::change::{Change, restart};
+use sonde_run::confined::Uses;
+use sonde_run::engine::Engine::{AfPacket, AfXdp};
 use sonde_run::error::SettingsError;
 use sonde_run::text;
 use sonde_wire::prefix::Prefix;
@@ -49,6 +51,18 @@ impl Settings {
     /// What going over to `new` takes.
     pub fn change(&self, new: &Settings) -> Change {
         restart(self, new)
+    }
+
+    /// What it needs of root's rights once it listens.
+    pub fn uses(&self) -> Vec<Uses> {
+        match self.runs {
+            // A plan makes laboratories of network namespaces.
+            Some(_) => vec![Uses::Commands],
+            None => {
+                let engines = [AfPacket, AfXdp].map(Uses::Engine).into_iter();
+                engines.chain([Uses::Trials, Uses::Namespaces]).collect()
+            }
+        }
     }
 
     /// Whether they can be: the first that cannot is named.
