@@ -30,7 +30,7 @@ may_use() {
     meter | store) echo wire results ;;
     lab) echo results sys ;;
     run) echo wire results sys bpf port meter ;;
-    station) echo wire results sys meter report run api server store ;;
+    station) echo wire results sys meter report run testbed api server store ;;
     testbed) echo wire results sys bpf port meter lab report run server ;;
     cli) echo wire results sys lab report run testbed station store ;;
     perf) echo wire results sys bpf port meter lab report run testbed server store ;;
@@ -150,7 +150,7 @@ only 'read a clock' "$clock" sys bpf port lab run station testbed server cli per
 only_files 'read clocks and start threads' station \
     "$clock|(steady|tai|unix|realtime)_now|thread::(spawn|Builder)" \
     runner.rs service.rs serve.rs alert/delivery export/on_demand export/thread.rs \
-    keep/thread.rs live/thread.rs judge/thread.rs explain/thread.rs
+    keep/thread.rs live/thread.rs judge/thread.rs explain/thread.rs interfaces/thread.rs
 # The system has time, prefixes and hardware addresses of packets, and nothing else of them.
 grep '^crates/sys/' "$scratch/code" |
     sed -E 's/sonde_wire::(Time|Scale|\{(SECOND, )?Scale, Time\}|prefix::Prefix|ethernet::\{Mac, Tag\})([^[:alnum:]_:]|$)//' |

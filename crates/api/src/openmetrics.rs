@@ -13,6 +13,7 @@
 //! What else exports the same series takes them by [`walk`].
 
 mod own;
+mod traffic;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -22,6 +23,10 @@ use sonde_results::hist::{bounds_of, bucket_of};
 use sonde_results::{Counters, Hist, Interval};
 
 pub use self::own::{ExportMetrics, OwnMetrics, QueueMetrics, StoreMetrics, UnitMetrics};
+pub use self::traffic::{
+    FlowMetrics, INTERFACE_DIRECTIONS, InterfaceMetrics, InterfaceSideMetrics, PassiveGroupMetrics,
+    PassiveSampleMetrics, TrafficMetrics,
+};
 
 /// What a station has counted since its start. Counters never go down while it runs.
 #[derive(Clone, Debug, Default)]
@@ -34,6 +39,8 @@ pub struct MetricsSnapshot {
     pub streams: Vec<StreamMetrics>,
     /// Delays of each group of streams.
     pub groups: Vec<GroupMetrics>,
+    /// Other people's traffic.
+    pub traffic: TrafficMetrics,
     /// Checks of application-level modules.
     pub checks: Vec<CheckMetrics>,
     /// How the station itself does.
@@ -167,6 +174,7 @@ pub fn walk(snapshot: &MetricsSnapshot, sink: &mut dyn MetricSink) {
     page.availability(&streams);
     page.caveats(&streams);
     page.delays(&snapshot.groups);
+    page.traffic(&snapshot.traffic);
     page.checks(&snapshot.checks);
     page.own(&snapshot.own);
     page.family("sonde_metrics_series", "gauge", None, "Series on this page, but this one");

@@ -66,6 +66,9 @@ pub struct StationAbout {
     pub doubts: Vec<SelfDoubt>,
     /// The parts that it has: `store`, `flows`, `sql`, `alerts`. Others answer 501.
     pub parts: Vec<String>,
+    /// What the kernel guards it by: `no_new_privs`, `seccomp`, `landlock 7`; none where it was not
+    /// started to give rights up.
+    pub guards: Vec<String>,
 }
 
 /// What the station doubts of itself.

@@ -205,6 +205,7 @@ impl StationInfo for FakeBackend {
             units,
             doubts: Vec::new(),
             parts: vec!["store".into(), "alerts".into()],
+            guards: vec!["no_new_privs".into()],
         })
     }
 

@@ -1,6 +1,6 @@
 //! `sonde compare`: two runs of `sonde bench`, case by case.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 use clap::Args;
@@ -14,6 +14,7 @@ use sonde_results::plain_text::plain;
 use sonde_results::units::parse_share;
 use sonde_run::error::RunError;
 use sonde_run::files::RunFiles;
+use sonde_station::runs::KeptRuns;
 use sonde_testbed::store;
 
 use crate::exit::{Exit, Failure};
@@ -24,10 +25,10 @@ use crate::report::{print, save};
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]
 pub struct CompareArgs {
-    /// The run to compare with: its folder
+    /// The run to compare with: its folder, or the name of one that the store keeps
     #[arg(value_name = "A")]
     pub a: PathBuf,
-    /// The run that is judged: its folder
+    /// The run that is judged: its folder, or the name of one that the store keeps
     #[arg(value_name = "B")]
     pub b: PathBuf,
     /// What to compare: a quantity (throughput, latency_p99, ...) or all [default: the most
@@ -38,6 +39,9 @@ pub struct CompareArgs {
     #[arg(long, value_name = "SHARE", default_value = "5%",
           value_parser = |t: &str| parse_share(t, 10.0))]
     pub threshold: f64,
+    /// The store that keeps runs by their names
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/sonde/store")]
+    pub store: PathBuf,
     /// Print the comparison as JSON
     #[arg(long)]
     pub json: bool,
@@ -51,10 +55,16 @@ pub struct CompareArgs {
 /// # Errors
 /// Folders without readable runs, runs without a common case, a quantity that neither has.
 pub fn run(args: &CompareArgs) -> Result<Exit, Failure> {
-    let (of_a, of_b) = (store::files(&args.a), store::files(&args.b));
+    let kept = KeptRuns::of_store(&args.store);
+    let folder = |name: &Path| match name.to_str().filter(|_| !name.exists()) {
+        Some(id) => kept.folder_of(id).unwrap_or_else(|| name.to_owned()),
+        None => name.to_owned(),
+    };
+    let (folder_a, folder_b) = (folder(&args.a), folder(&args.b));
+    let (of_a, of_b) = (store::files(&folder_a), store::files(&folder_b));
     let files = RunFiles::default().writes("figure", &args.figure);
     files.reads("a run", &of_a).reads("a run", &of_b).check().map_err(RunError::from)?;
-    let (a, b) = (store::read(&args.a)?, store::read(&args.b)?);
+    let (a, b) = (store::read(&folder_a)?, store::read(&folder_b)?);
     let metrics = match args.metric.as_deref() {
         None => Metrics::First,
         Some("all") => Metrics::All,
@@ -257,6 +267,7 @@ fn cells(row: &ComparisonRow, threshold: f64) -> [String; 8] {
 const HELP: &str = "\
 Example:
   sonde compare runs/before runs/after
+  sonde compare 2026-11-20 2026-11-27
   sonde compare runs/before runs/after --metric latency_p99 --threshold 10%
   sonde compare runs/before runs/after --metric all --json > difference.json
 Cases are paired by everything but their repetition. A and B: medians with bootstrap 95 %

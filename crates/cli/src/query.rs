@@ -3,17 +3,21 @@
 pub mod flows;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use clap::{Args, Subcommand};
+use serde_json::json;
+use sonde_report::quantity::show;
 use sonde_results::units::{
     SECOND, format_count, format_duration, format_ns_or_dash, format_share, parse_positive_duration,
 };
 use sonde_results::{Caveat, civil_time};
 use sonde_run::running::Stop;
+use sonde_station::runs::{KeptRun, KeptRuns};
 use sonde_store::query::{
     EventList, EventRow, Overview, OverviewRow, RttFigures, RttOrder, RttTop, RttTopTable,
     TimeRange,
@@ -23,6 +27,7 @@ use sonde_store::{
 };
 use sonde_sys::clock::{steady_now, unix_now_ns};
 
+use crate::compare::plain;
 use crate::exit::{Exit, Failure};
 use crate::output::style::{Style, Tone, terminal_size};
 use crate::output::text_table::{TextColumn, TextTable};
@@ -102,6 +107,8 @@ pub enum Question {
         #[arg(long, value_name = "TIME", default_value = "24h", value_parser = parse_positive_duration)]
         last: i64,
     },
+    /// Runs of benchmarks that are kept in the folder `runs` of the store, the newest first
+    Runs,
     /// Any of the store's queries, as JSON; the answer is JSON
     Json {
         /// As {"query": "overview", "range": {"from_ns": 0, "to_ns": 1}}
@@ -112,6 +119,10 @@ pub enum Question {
 
 /// Asks, and prints the answer.
 pub fn run(args: &QueryArgs) -> Result<Exit, Failure> {
+    if matches!(args.question, Question::Runs) {
+        // They need no store beside them.
+        return runs(args);
+    }
     let reader = args.store.open()?;
     let reader = &*reader;
     let limit = limit(Some(args.timeout), crate::signals::stop()?);
@@ -151,6 +162,7 @@ pub fn run(args: &QueryArgs) -> Result<Exit, Failure> {
             let table = reader.sql(text, range(*last), &limit).map_err(failed)?;
             return sql(&table, args.json);
         }
+        Question::Runs => return runs(args),
         Question::Json { query } => {
             let why = "the query is none; 'sonde query --help' has an example";
             (serde_json::from_str(query).context(why).map_err(Failure::Usage)?, &[][..])
@@ -168,6 +180,59 @@ pub fn run(args: &QueryArgs) -> Result<Exit, Failure> {
     }
     missing(response.damaged_segments);
     Ok(if is_empty(&response.answer) { Exit::Negative } else { Exit::Ok })
+}
+
+fn runs(args: &QueryArgs) -> Result<Exit, Failure> {
+    let folder = &args.store.store;
+    if folder.contains("://") {
+        let why =
+            "runs are kept in a folder: give the station's store, not the address of its server";
+        return Err(Failure::Usage(anyhow!(why)));
+    }
+    let all = KeptRuns::of_store(Path::new(folder)).list();
+    let state = |kept: &KeptRun| match (kept.under_way, kept.is_finished()) {
+        (true, _) => "running",
+        (false, true) => "finished",
+        (false, false) => "interrupted",
+    };
+    if args.json {
+        let entries: Vec<serde_json::Value> = all
+            .iter()
+            .map(|kept| {
+                let (begin_ns, end_ns) = kept.times_ns();
+                let key = kept.key_result().map(|(id, of)| json!({"measurement": id, "value": of}));
+                json!({
+                    "id": kept.id,
+                    "title": kept.run.config.title,
+                    "begin_ns": begin_ns,
+                    "end_ns": end_ns,
+                    "state": state(kept),
+                    "devices": kept.devices(),
+                    "measured": kept.run.measurements.len(),
+                    "planned": kept.run.config.measurements_planned,
+                    "result": key,
+                })
+            })
+            .collect();
+        outln!("{}", json!({ "runs": entries }));
+    } else {
+        for kept in &all {
+            let (begin_ns, _) = kept.times_ns();
+            let done = kept.run.measurements.len();
+            let planned = kept.run.config.measurements_planned;
+            let (id, title, state) = (&kept.id, plain(&kept.run.config.title), state(kept));
+            let devices = plain(&kept.devices().join(", "));
+            outln!(
+                "{id}: {title}; {} UTC, {state}, {done} of {planned}; {devices}",
+                civil_time::plain(begin_ns)
+            );
+            if let Some((measurement, of)) = kept.key_result() {
+                let value = show(of.value, &of.unit);
+                outln!("  {}: {} {value}", plain(measurement), plain(&of.name));
+            }
+        }
+    }
+    Ok(if all.is_empty() { Exit::Negative } else { Exit::Ok })
 }
 
 /// What a question may cost: until Ctrl-C, or for so many ns.
@@ -381,6 +446,7 @@ Example:
   sonde query rtt --last 1d --least 100
   sonde query flows --last 1d --by app,dst-net --rank max
   sonde query events --last 7d
+  sonde query runs
   sonde query sql 'SELECT target, sum(lost) FROM iv1h JOIN series ON id = series GROUP BY 1'
 Labels are station, site, target, class, module, direction, source_port, destination_port, unit and
 address. A percentile of a group is that of all its samples. The store may be written meanwhile.

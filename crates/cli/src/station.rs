@@ -9,7 +9,7 @@ use anyhow::anyhow;
 use clap::{Args, ValueHint};
 use serde_json::json;
 use sonde_results::units::format_count;
-use sonde_run::confined::give_up;
+use sonde_run::confined::give_up_with_files;
 use sonde_run::error::SettingsError;
 use sonde_run::running::{Next, RecordReceiver, Stop};
 use sonde_station::config::Config;
@@ -19,6 +19,7 @@ use sonde_station::runner::StationEnded;
 use sonde_station::serve::BoundApi;
 use sonde_station::service::{LoadedConfig, ReloadFailure, Service};
 use sonde_sys::clock::steady_now;
+use sonde_testbed::agent::Event;
 
 use crate::exit::{Exit, Failure};
 use crate::service_manager::ServiceManager;
@@ -86,7 +87,7 @@ pub(crate) fn run_loaded(
     let address = bound.address();
     let uses = config.uses();
     if manner.confined {
-        give_up(&uses, &config.writes())?;
+        give_up_with_files(&uses, &config.owned(), &config.written())?;
     }
     let started = (manner.confined.then_some(uses), signals::invocation());
     let service = Service::start(path, loaded, bound, hub, stop.clone(), started)?;
@@ -192,6 +193,13 @@ fn say(report: &Report) {
         }
         Said::Reflector(about) => sonde_errln!(INFO, "{unit} answers on {about}"),
         Said::Rtt(_) | Said::Flow => sonde_errln!(INFO, "{unit} measures"),
+        Said::Serves(at) => sonde_errln!(INFO, "{unit} serves at {at}"),
+        Said::Controller(Event::Taken(peer)) => {
+            sonde_errln!(INFO, "{unit}: controller {peer} has the ports");
+        }
+        Said::Controller(Event::Freed(peer)) => {
+            sonde_errln!(INFO, "{unit}: controller {peer} has gone");
+        }
         Said::Lost(n) => sonde_errln!(WARN, "{unit}: {n} records found no room and are lost"),
         _ => {}
     }
@@ -241,7 +249,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 const RUN_HELP: &str = "\
 Example:
   sudo sonde run sonde.toml
-A table [KIND.NAME] of the file is a unit; KIND is probe, reflect, rtt or flow, and its keys are
+A table [KIND.NAME] of the file is a unit; KIND is probe, reflect, rtt, flow, otg or agent, and its keys are
 those of 'sonde schema --settings KIND'. [objective.NAME] says what is promised (docs/sla.md), and
 [alert] who is told when it is broken (docs/alerts.md). A hang-up (SIGHUP) reads the file again: what did not
 change goes on without losing a probe or a flow, and a file with errors changes nothing. A unit that

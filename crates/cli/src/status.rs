@@ -211,6 +211,11 @@ fn print_status(station: &Value, health: &Value, counts: &Value) {
     let up = (ms(&station["now"]) - ms(&station["started"])).max(0) / 1_000 * 1_000_000_000;
     let name = text_of(&station["name"]);
     outln!("{name}: sonde {}, up {}", text_of(&station["version"]), format_duration(up));
+    let guards = station["guards"].as_array().into_iter().flatten();
+    let guards: Vec<&str> = guards.filter_map(Value::as_str).collect();
+    if !guards.is_empty() {
+        outln!("guarded by: {}", guards.join(", "));
+    }
     outln!("streams: {}", state_counts(counts));
     let store = &health["store"];
     let count = |value: &Value| value.as_u64().unwrap_or(0);

@@ -1,7 +1,6 @@
 //! What the API asks, answered by the station: one file for each resource. It decides nothing; it
 //! knows whom to ask.
 
-mod absent;
 mod alerts;
 pub(crate) mod deadline;
 mod events;
@@ -13,6 +12,7 @@ mod info;
 pub(crate) mod news;
 mod overview;
 mod readings;
+mod runs;
 mod sla;
 mod sql;
 mod targets;

@@ -24,6 +24,7 @@ use sonde_run::confined::Uses;
 use sonde_run::error::{FileLine, SettingsError};
 use sonde_run::toml_file::TomlText;
 use sonde_run::{flow, probe, reflect, rtt};
+use sonde_testbed::{agent, otg};
 
 use crate::alert::route::LabelPatterns;
 use crate::alert::settings::AlertSettings;
@@ -31,6 +32,7 @@ use crate::alert::sink::SinkConfig;
 use crate::export::on_demand::{ModuleSettings, Modules};
 use crate::export::settings::ExportSettings;
 use crate::export::thread::ExportTable;
+use crate::interfaces::InterfaceSettings;
 use crate::judge::settings::{
     JudgeSettings, JudgedMaintenance, JudgedObjective, MaintenanceSettings, ObjectiveSettings,
 };
@@ -58,6 +60,9 @@ pub struct ConfigFile {
     /// How its API is reached: in one file only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api: Option<ApiSettings>,
+    /// Interfaces whose counters are kept beside those of units: in one file only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interfaces: Option<InterfaceSettings>,
     /// Units that work in another network namespace than the station: the unit, as
     /// `rtt.router`, and the namespace, as `ip netns` calls it.
     pub netns: BTreeMap<String, String>,
@@ -69,6 +74,10 @@ pub struct ConfigFile {
     pub rtt: BTreeMap<String, rtt::Settings>,
     /// Flow meters, by name.
     pub flow: BTreeMap<String, flow::Settings>,
+    /// Traffic generators for clients of the Open Traffic Generator model, by name.
+    pub otg: BTreeMap<String, otg::Settings>,
+    /// This host's ports for controllers of benchmarks, by name.
+    pub agent: BTreeMap<String, agent::Settings>,
     /// What is promised, by name.
     pub objective: BTreeMap<String, ObjectiveSettings>,
     /// Announced work, by name.
@@ -106,6 +115,8 @@ pub struct Config {
     pub modules: Modules,
     /// Where what is measured is pushed to.
     pub exports: ExportTable,
+    /// Interfaces whose counters are kept beside those of units.
+    pub interfaces: InterfaceSettings,
     /// All its units.
     pub plan: Plan<Unit>,
 }
@@ -147,6 +158,18 @@ impl Config {
         units.chain([self.store.path.clone()]).chain(alerts).collect()
     }
 
+    /// Files that are to be those of the station's user: what it writes to, and secrets.
+    pub fn owned(&self) -> Vec<PathBuf> {
+        let secrets = self.plan.iter().flat_map(|(_, unit)| unit.instrument.secrets());
+        self.writes().into_iter().chain(secrets).collect()
+    }
+
+    /// Files and folders that it writes to, and the folder of its socket, which it removes.
+    pub fn written(&self) -> Vec<PathBuf> {
+        let socket = self.api.socket_path(&self.store.path);
+        self.writes().into_iter().chain(socket).collect()
+    }
+
     /// Of files that were read.
     ///
     /// # Errors
@@ -173,6 +196,7 @@ impl Config {
                 },
                 api: merged.api.map(|(api, _)| api).unwrap_or_default(),
                 exports: merged.exports.into_iter().map(|(name, e)| (name, e.0)).collect(),
+                interfaces: merged.interfaces.map(|(interfaces, _)| interfaces).unwrap_or_default(),
                 modules: merged.modules.into_iter().map(|(name, m)| (name, m.0)).collect(),
                 plan,
             }),
@@ -221,6 +245,7 @@ struct Merged {
     alert: Option<(AlertSettings, FileLine)>,
     store: Option<(StoreSettings, FileLine)>,
     api: Option<(ApiSettings, FileLine)>,
+    interfaces: Option<(InterfaceSettings, FileLine)>,
     units: BTreeMap<UnitId, (Unit, FileLine)>,
     /// Namespaces of units, which may stand in another file.
     netns: BTreeMap<UnitId, (String, FileLine)>,
@@ -243,6 +268,9 @@ impl Merged {
         if let Some(api) = &says.api {
             self.api(api, file);
         }
+        if let Some(interfaces) = &says.interfaces {
+            self.interfaces(interfaces, file);
+        }
         if let Some(alert) = &says.alert {
             self.alert(alert, file);
         }
@@ -257,6 +285,12 @@ impl Merged {
         }
         for (name, settings) in &says.flow {
             self.unit(file, "flow", name, Instrument::Flow(Box::new(settings.clone())));
+        }
+        for (name, settings) in &says.otg {
+            self.unit(file, "otg", name, Instrument::Otg(Box::new(settings.clone())));
+        }
+        for (name, settings) in &says.agent {
+            self.unit(file, "agent", name, Instrument::Agent(Box::new(settings.clone())));
         }
         for (unit, netns) in &says.netns {
             let (at, id) = (file.line_of(&["netns", unit]), UnitId::new(unit));
@@ -412,6 +446,15 @@ impl Merged {
             self.errors.push(error.at(Some(&file.line_of(&["api", &key]))));
         }
         keep_one(&mut self.api, (api.clone(), at), "api", &mut self.errors);
+    }
+
+    fn interfaces(&mut self, interfaces: &InterfaceSettings, file: &ReadFile) {
+        let at = file.line_of(&["interfaces"]);
+        if let Err(error) = interfaces.check() {
+            let line = file.line_of(&["interfaces", "names"]);
+            self.errors.push(error.inside("interfaces").at(Some(&line)));
+        }
+        keep_one(&mut self.interfaces, (interfaces.clone(), at), "interfaces", &mut self.errors);
     }
 
     fn alert(&mut self, alert: &AlertSettings, file: &ReadFile) {

@@ -8,7 +8,9 @@ use sonde_results::run::Health;
 use sonde_run::reflect::ReflectorReport;
 use sonde_run::running::Fanout;
 use sonde_run::{probe, reflect, rtt};
+use sonde_testbed::agent;
 
+use crate::interfaces::InterfaceInterval;
 use crate::plan::UnitId;
 use crate::supervise::{Gap, Notice};
 
@@ -42,8 +44,16 @@ pub enum Said {
     RttEvents(Vec<rtt::Event>),
     /// Flow metering has begun.
     Flow,
+    /// The interfaces and captures that a flow meter reads, by their indices in records.
+    FlowSources(Vec<String>),
     /// Flows that have ended.
     Flows(Vec<FlowRecord>),
+    /// It listens for clients, or a controller, there.
+    Serves(String),
+    /// A controller came or went.
+    Controller(agent::Event),
+    /// What interfaces counted, as the station itself saw it.
+    Interfaces(Vec<InterfaceInterval>),
     /// So many records found no room on their way out of the unit.
     Lost(u64),
     /// It has ended.
@@ -67,6 +77,7 @@ impl Report {
         match &self.said {
             Said::RttEvents(events) => events.len() as u64,
             Said::Flows(flows) => flows.len() as u64,
+            Said::Interfaces(all) => all.len() as u64,
             _ => 1,
         }
     }

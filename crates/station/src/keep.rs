@@ -14,12 +14,14 @@ use sonde_results::units::format_dscp;
 use sonde_results::{Interval, StreamInfo, ToUtc as _};
 use sonde_run::probe::Event;
 use sonde_run::rtt;
-use sonde_store::series::{MODULE_FLOW, MODULE_RTT, MODULE_STAMP};
+use sonde_store::series::{MODULE_FLOW, MODULE_INTERFACE, MODULE_RTT, MODULE_STAMP};
 use sonde_store::{
-    EventSeverity, FlowRow, IntervalRow, RttRow, SeriesId, SeriesLabels, StoreError, StoredEvent,
+    EventSeverity, FlowRow, InterfaceRow, IntervalRow, RttRow, SeriesId, SeriesLabels, StoreError,
+    StoredEvent,
 };
 
 use crate::hub::{Report, Said};
+use crate::interfaces::InterfaceInterval;
 use crate::plan::UnitId;
 use crate::supervise::{Gap, Notice};
 
@@ -47,6 +49,7 @@ pub struct RowMaker {
     intervals: Vec<IntervalRow>,
     flows: Vec<FlowRow>,
     rtt: Vec<RttRow>,
+    interfaces: Vec<InterfaceRow>,
     /// The interfaces of units that watch round trips, by their indices.
     points: BTreeMap<UnitId, Vec<RttPoint>>,
     /// Records of streams of which nothing is known: none, while the station works.
@@ -62,6 +65,7 @@ impl RowMaker {
             intervals: Vec::new(),
             flows: Vec::new(),
             rtt: Vec::new(),
+            interfaces: Vec::new(),
             points: BTreeMap::new(),
             unknown: 0,
         }
@@ -92,6 +96,7 @@ impl RowMaker {
             Said::ProbeEvent(Event::Added(streams)) => labels_of(&self.station, unit, streams),
             Said::Flows(_) => vec![self.labels_of_unit(unit, MODULE_FLOW)],
             Said::RttEvents(_) => vec![self.labels_of_unit(unit, MODULE_RTT)],
+            Said::Interfaces(all) => all.iter().map(|i| self.labels_of_interface(i)).collect(),
             _ => Vec::new(),
         }
     }
@@ -135,6 +140,23 @@ impl RowMaker {
                     .iter()
                     .for_each(|event| self.round_trips(unit, series, event, utc_offset_ns));
             }
+            Said::Interfaces(all) => {
+                let labels: Vec<SeriesLabels> =
+                    all.iter().map(|i| self.labels_of_interface(i)).collect();
+                let series = registry.series(&labels)?;
+                self.interfaces.extend(all.iter().zip(series).map(|(interval, series)| {
+                    InterfaceRow {
+                        series,
+                        start_ns: interval.start_ns,
+                        length_ns: interval.length_ns,
+                        intervals: 1,
+                        receive: interval.receive,
+                        transmit: interval.transmit,
+                        queue_dropped: interval.queue_dropped,
+                        speed_bps: interval.speed_bps,
+                    }
+                }));
+            }
             Said::Lost(n) => {
                 let title = format!("{unit}: {n} records found no room and are lost");
                 registry.event(event("records_lost", now_ns, title))?;
@@ -146,6 +168,9 @@ impl RowMaker {
             | Said::Reflector(_)
             | Said::Reflected(_)
             | Said::Flow
+            | Said::FlowSources(_)
+            | Said::Serves(_)
+            | Said::Controller(_)
             | Said::Ended { .. } => {}
         }
         Ok(())
@@ -166,6 +191,11 @@ impl RowMaker {
         std::mem::take(&mut self.rtt)
     }
 
+    /// The rows of interfaces that were made since the last call.
+    pub fn take_interfaces(&mut self) -> Vec<InterfaceRow> {
+        std::mem::take(&mut self.interfaces)
+    }
+
     /// Records of streams of which nothing is known.
     pub fn unknown(&self) -> u64 {
         self.unknown
@@ -178,6 +208,17 @@ impl RowMaker {
             target: unit.to_string(),
             module: module.into(),
             free: BTreeMap::from([("unit".to_owned(), unit.to_string())]),
+            ..SeriesLabels::default()
+        }
+    }
+
+    fn labels_of_interface(&self, interval: &InterfaceInterval) -> SeriesLabels {
+        let netns = interval.netns.iter().map(|netns| ("netns".to_owned(), netns.clone()));
+        SeriesLabels {
+            station: self.station.clone(),
+            target: interval.interface.clone(),
+            module: MODULE_INTERFACE.into(),
+            free: netns.collect(),
             ..SeriesLabels::default()
         }
     }

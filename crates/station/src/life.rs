@@ -8,6 +8,7 @@ use sonde_run::change::Change;
 use sonde_run::error::RunError;
 use sonde_run::running::{Context, Ended, Invocation, Next, Running, Stop};
 use sonde_run::{flow, probe, reflect, rtt};
+use sonde_testbed::{agent, otg};
 
 use crate::hub::{Hub, Report, Said};
 use crate::supervise::{Exit, Happened, Instance};
@@ -80,9 +81,29 @@ impl Life {
             }
             Instrument::Flow(settings) => {
                 let settings = flow::Settings { records: true, ..(**settings).clone() };
+                let sources = settings.sources.clone();
                 let running = flow::start(settings, &context)?;
                 self.began(Said::Flow);
+                self.say(Said::FlowSources(sources));
                 self.read(running, orders, Said::Flows, |_, _| Ok(()))
+            }
+            Instrument::Otg(settings) => {
+                let (about, running) = otg::start((**settings).clone(), &context)?;
+                self.began(Said::Serves(about.url));
+                self.read(running, orders, |never| match never {}, |(), _| Ok(()))
+            }
+            Instrument::Agent(settings) => {
+                let (about, running) = agent::start((**settings).clone(), &context)?;
+                if about.ends_soon {
+                    tracing::warn!(
+                        "{}: {} is out of date within a month; 'sonde agent cert --renew' where it \
+                         was made",
+                        self.instance.unit,
+                        settings.cert.display()
+                    );
+                }
+                self.began(Said::Serves(about.address.to_string()));
+                self.read(running, orders, Said::Controller, |(), _| Ok(()))
             }
         }
     }

@@ -5,6 +5,7 @@
 
 pub(crate) mod clock_steps;
 pub(crate) mod thread;
+mod traffic;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -30,6 +31,7 @@ use crate::hub::{Report, Said};
 use crate::keep::labels_of;
 use crate::plan::UnitId;
 use crate::supervise::{Notice, UnitState};
+use traffic::TrafficCounts;
 
 /// What is known of the present. Times are ns since 1970 UTC.
 pub struct LiveState {
@@ -38,6 +40,8 @@ pub struct LiveState {
     /// Counts since the start. They outlive the units that they are of.
     counts: BTreeMap<MetricLabels, LabelCounts>,
     groups: BTreeMap<MetricLabels, GroupMetrics>,
+    /// Counts of other people's traffic.
+    pub(crate) traffic: TrafficCounts,
     /// Numbers of series in the store.
     numbers: HashMap<SeriesLabels, u32>,
     /// The worst that an open event says of a series.
@@ -112,14 +116,25 @@ impl LiveState {
             units: BTreeMap::new(),
             counts: BTreeMap::new(),
             groups: BTreeMap::new(),
+            traffic: TrafficCounts::default(),
             numbers: HashMap::new(),
             open: BTreeMap::new(),
             clock_steps: ClockSteps::default(),
         }
     }
 
+    /// What the station is called.
+    pub(crate) fn station(&self) -> &str {
+        &self.station
+    }
+
     /// Takes a report. Its times are `utc_offset_ns` ahead of UTC; it is `now_ns` since 1970 UTC.
     pub fn take(&mut self, report: &Arc<Report>, (utc_offset_ns, now_ns): (i64, i64)) {
+        self.traffic.take(report);
+        // They are the station's own, and no unit's.
+        if matches!(report.said, Said::Interfaces(_)) {
+            return;
+        }
         let unit = self.units.entry(report.unit.clone()).or_default();
         let begins = |unit: &mut UnitLive| {
             unit.starts += 1;
@@ -132,7 +147,7 @@ impl LiveState {
                 unit.left_out = about.left_out.clone();
                 self.add_streams(&report.unit, &about.streams);
             }
-            Said::Reflector(_) | Said::Rtt(_) | Said::Flow => begins(unit),
+            Said::Reflector(_) | Said::Rtt(_) | Said::Flow | Said::Serves(_) => begins(unit),
             Said::ProbeEvent(Event::Record(interval)) => {
                 unit.count(report, now_ns);
                 self.interval(report, interval, (utc_offset_ns, now_ns));
@@ -144,8 +159,10 @@ impl LiveState {
                     stream.into_iter().for_each(|stream| stream.ended = true);
                 }
             }
-            Said::Reflected(_) | Said::RttEvents(_) | Said::Flows(_) => unit.count(report, now_ns),
             Said::LeftOut(left_out) => unit.left_out = left_out.clone(),
+            Said::Reflected(_) | Said::RttEvents(_) | Said::Flows(_) | Said::Controller(_) => {
+                unit.count(report, now_ns);
+            }
             Said::Lost(n) => unit.lost += n,
             Said::Ended { counters, health, caveats } => {
                 (unit.counters, unit.health) = (counters.clone(), health.clone());
@@ -153,7 +170,10 @@ impl LiveState {
             }
             Said::Notice(Notice::Recovered(_)) => unit.reason = None,
             Said::Notice(notice) => unit.reason = Some(notice.to_string()),
-            Said::ProbeEvent(Event::Sample(_) | Event::Undelivered(_)) | Said::Gap(_) => {}
+            Said::ProbeEvent(Event::Sample(_) | Event::Undelivered(_))
+            | Said::Interfaces(_)
+            | Said::FlowSources(_)
+            | Said::Gap(_) => {}
         }
     }
 
@@ -359,6 +379,7 @@ impl LiveState {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             streams: streams.collect(),
             groups: self.groups.values().cloned().collect(),
+            traffic: self.traffic.metrics(),
             checks: Vec::new(),
             own: OwnMetrics::default(),
         }

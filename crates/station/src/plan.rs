@@ -40,6 +40,13 @@ pub enum Resource {
         /// 1 to 65535.
         port: u16,
     },
+    /// A TCP port.
+    TcpPort {
+        /// The local address; `None`: all of them.
+        address: Option<IpAddr>,
+        /// 1 to 65535.
+        port: u16,
+    },
     /// The XDP hook of an interface.
     XdpHook(String),
     /// A file that is written.
@@ -59,10 +66,11 @@ impl Resource {
 
     /// Whether one excludes the other.
     pub fn meets(&self, other: &Resource) -> bool {
-        use Resource::{In, UdpPort};
+        use Resource::{In, TcpPort, UdpPort};
         match (self, other) {
             (In(a, mine), In(b, theirs)) => a == b && mine.meets(theirs),
-            (UdpPort { address: a, port: p }, UdpPort { address: b, port: q }) => {
+            (UdpPort { address: a, port: p }, UdpPort { address: b, port: q })
+            | (TcpPort { address: a, port: p }, TcpPort { address: b, port: q }) => {
                 p == q && (a.is_none() || b.is_none() || a == b)
             }
             _ => self == other,
@@ -76,6 +84,10 @@ impl fmt::Display for Resource {
             Resource::UdpPort { address: None, port } => write!(f, "UDP port {port}"),
             Resource::UdpPort { address: Some(address), port } => {
                 write!(f, "UDP port {port} of {address}")
+            }
+            Resource::TcpPort { address: None, port } => write!(f, "TCP port {port}"),
+            Resource::TcpPort { address: Some(address), port } => {
+                write!(f, "TCP port {port} of {address}")
             }
             Resource::XdpHook(iface) => write!(f, "the XDP hook of {iface}"),
             Resource::File(path) => write!(f, "file {}", path.display()),

@@ -25,6 +25,8 @@ use crate::alert::silence::Mute;
 use crate::config::Config;
 use crate::explain::thread::{ExplainService, SharedBook};
 use crate::hub::{Hub, Report, Said};
+use crate::interfaces::WatchList;
+use crate::interfaces::thread::InterfaceService;
 use crate::judge::thread::JudgeService;
 use crate::judge::{JudgeStatus, Standing};
 use crate::keep::settings::StoreSettings;
@@ -52,6 +54,7 @@ pub struct Station {
     judge: JudgeService,
     explain: ExplainService,
     alerts: Option<Alerts>,
+    interfaces: InterfaceService,
     name: String,
     late_limit: i64,
 }
@@ -127,6 +130,17 @@ pub fn start(
             return Err(error);
         }
     };
+    let watched = WatchList::of(&config.plan, &config.interfaces);
+    let interfaces = match InterfaceService::start(watched, explain.handle().book(), &hub) {
+        Ok(interfaces) => interfaces,
+        Err(error) => {
+            judge.end();
+            explain.end();
+            alerts.into_iter().for_each(Alerts::end);
+            keeper.end();
+            return Err(error);
+        }
+    };
     let late_limit = late_limit(wake_ups());
     tracing::info!(
         "probes count as late from {} on, where their settings do not say: by the wake-ups of \
@@ -164,6 +178,7 @@ pub fn start(
         judge,
         explain,
         alerts,
+        interfaces,
         name,
         late_limit,
     })
@@ -260,6 +275,7 @@ impl Station {
             alerts.service.reload(settings, teller).map_err(Refused::Alerts)?;
         }
         self.explain.handle().set_units(&config.plan);
+        self.interfaces.watch(WatchList::of(&config.plan, &config.interfaces));
         let steps = self.order(config.plan, false)?;
         self.keeper.set_retention(config.store.retention());
         self.judge.reload(config.judge, units);
@@ -376,6 +392,7 @@ impl Station {
     /// Waits for its end.
     pub fn join(self) -> StationEnded {
         let stuck = self.thread.join().unwrap_or_default();
+        self.interfaces.end();
         let judge = self.judge.end();
         self.explain.end();
         self.alerts.into_iter().for_each(Alerts::end);

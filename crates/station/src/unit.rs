@@ -1,5 +1,6 @@
 //! What a unit is: an instrument, its settings, and the network namespace in which it works.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use sonde_run::change::Change;
@@ -9,6 +10,7 @@ use sonde_run::error::SettingsError;
 use sonde_run::flow::settings::InputEngine;
 use sonde_run::rtt::Hook;
 use sonde_run::{flow, probe, reflect, rtt};
+use sonde_testbed::{agent, otg};
 
 use crate::plan::{Resource, UnitSpec};
 
@@ -32,6 +34,10 @@ pub enum Instrument {
     Rtt(Box<rtt::Settings>),
     /// Flow metering.
     Flow(Box<flow::Settings>),
+    /// A traffic generator for clients of the Open Traffic Generator model.
+    Otg(Box<otg::Settings>),
+    /// This host's ports for a benchmark's controller.
+    Agent(Box<agent::Settings>),
 }
 
 impl Instrument {
@@ -42,6 +48,8 @@ impl Instrument {
             Instrument::Reflect(_) => "reflect",
             Instrument::Rtt(_) => "rtt",
             Instrument::Flow(_) => "flow",
+            Instrument::Otg(_) => "otg",
+            Instrument::Agent(_) => "agent",
         }
     }
 
@@ -66,6 +74,18 @@ impl Instrument {
                 no_standard_stream("export.write", &settings.export.write)?;
                 no_standard_stream("export.jsonl", &settings.export.jsonl)
             }
+            Instrument::Otg(settings) => {
+                settings.check()?;
+                match settings.ca.is_none() && settings.token_file.is_none() {
+                    // Whoever reads a station's log may not send test traffic.
+                    true => Err(SettingsError::new(
+                        "token_file",
+                        "name a file for the token that clients show, or give `ca`",
+                    )),
+                    false => Ok(()),
+                }
+            }
+            Instrument::Agent(settings) => settings.check(),
         }
     }
 
@@ -82,14 +102,34 @@ impl Instrument {
                 None | Some(InputEngine::AfPacket) => Engine::AfPacket,
                 Some(InputEngine::Header | InputEngine::AfXdp) => Engine::AfXdp,
             })],
+            Instrument::Otg(settings) => with_low_port(settings.uses(), settings.listen),
+            Instrument::Agent(settings) => with_low_port(settings.uses(), settings.listen),
+        }
+    }
+
+    /// Files that mostly their owner alone may read: a station stays root where its user does not
+    /// own them.
+    pub fn secrets(&self) -> Vec<PathBuf> {
+        match self {
+            Instrument::Otg(settings) => settings.key.iter().cloned().collect(),
+            Instrument::Agent(settings) => vec![settings.key.clone()],
+            _ => Vec::new(),
         }
     }
 
     /// Files and folders that it writes to.
     pub fn writes(&self) -> Vec<PathBuf> {
-        let Instrument::Flow(settings) = self else { return Vec::new() };
-        let export = &settings.export;
-        export.write.iter().chain(&export.jsonl).chain(&export.spool).cloned().collect()
+        match self {
+            Instrument::Flow(settings) => {
+                let export = &settings.export;
+                export.write.iter().chain(&export.jsonl).chain(&export.spool).cloned().collect()
+            }
+            Instrument::Otg(settings) => {
+                let files = settings.token_file.iter().chain(&settings.runs);
+                files.cloned().collect()
+            }
+            _ => Vec::new(),
+        }
     }
 }
 
@@ -118,12 +158,14 @@ impl UnitSpec for Unit {
 
 impl Instrument {
     fn change(&self, new: &Instrument) -> Change {
-        use Instrument::{Flow, Probe, Reflect, Rtt};
+        use Instrument::{Agent, Flow, Otg, Probe, Reflect, Rtt};
         match (self, new) {
             (Probe(old), Probe(new)) => old.change(new),
             (Reflect(old), Reflect(new)) => old.change(new),
             (Rtt(old), Rtt(new)) => old.change(new),
             (Flow(old), Flow(new)) => old.change(new),
+            (Otg(old), Otg(new)) => old.change(new),
+            (Agent(old), Agent(new)) => old.change(new),
             _ => Change::Restart(format!("it is a {} instead of a {}", new.kind(), self.kind())),
         }
     }
@@ -137,6 +179,11 @@ impl Instrument {
             }
             Instrument::Rtt(_) => Vec::new(),
             Instrument::Flow(settings) => flow_holds(settings),
+            Instrument::Otg(settings) => {
+                let files = settings.token_file.iter().chain(&settings.runs).cloned();
+                [tcp_port(settings.listen)].into_iter().chain(files.map(Resource::File)).collect()
+            }
+            Instrument::Agent(settings) => vec![tcp_port(settings.listen)],
         }
     }
 }
@@ -171,6 +218,18 @@ fn flow_holds(settings: &flow::Settings) -> Vec<Resource> {
     hooks.chain(files.map(Resource::File)).collect()
 }
 
+/// The port that is listened on; an unspecified address stands for all.
+fn tcp_port(listen: SocketAddr) -> Resource {
+    let address = Some(listen.ip()).filter(|address| !address.is_unspecified());
+    Resource::TcpPort { address, port: listen.port() }
+}
+
+/// A restart binds again.
+fn with_low_port(mut uses: Vec<Uses>, listen: SocketAddr) -> Vec<Uses> {
+    uses.extend((listen.port() < 1_024).then_some(Uses::Engine(Engine::Socket)));
+    uses
+}
+
 fn no_standard_input(sources: &[String]) -> Result<(), SettingsError> {
     match sources.iter().any(|source| source == "-") {
         true => Err(SettingsError::new("sources", "a station has no standard input; name a file")),
@@ -202,6 +261,41 @@ mod tests {
         let engine = EngineSettings { iface: Some("eth0".into()), ..EngineSettings::default() };
         let kernel = reflect::Settings { port: vec![862], kernel: true, engine, ..settings };
         assert_eq!(of(kernel), [port(862), Resource::XdpHook("eth0".into())]);
+    }
+
+    #[test]
+    fn a_server_holds_its_port_and_wants_its_secrets_to_be_the_stations() {
+        let agent = |listen: &str| {
+            Instrument::Agent(Box::new(agent::Settings {
+                listen: listen.parse().unwrap(),
+                cert: "a.pem".into(),
+                key: "a.key".into(),
+                ca: "ca.pem".into(),
+                allow: Vec::new(),
+            }))
+        };
+        let port = |address: Option<&str>, port| Resource::TcpPort {
+            address: address.map(|a| a.parse().unwrap()),
+            port,
+        };
+        assert_eq!(agent("192.0.2.1:8620").holds(), [port(Some("192.0.2.1"), 8_620)]);
+        assert_eq!(agent("0.0.0.0:620").holds(), [port(None, 620)]);
+        assert!(agent("0.0.0.0:620").holds()[0].meets(&port(Some("192.0.2.1"), 620)));
+        assert_eq!(agent("192.0.2.1:8620").secrets(), [PathBuf::from("a.key")]);
+        let uses = vec![Uses::Trials, Uses::Namespaces];
+        assert_eq!(agent("192.0.2.1:8620").uses(), uses);
+        let low = [uses, vec![Uses::Engine(Engine::Socket)]].concat();
+        assert_eq!(agent("192.0.2.1:620").uses(), low);
+        let otg = |text: &str| {
+            let settings: otg::Settings = serde_json::from_str(text).unwrap();
+            Instrument::Otg(Box::new(settings))
+        };
+        let why = otg(r#"{"listen": "127.0.0.1:8443"}"#).check().unwrap_err();
+        assert!(why.message.contains("name a file for the token"), "{why}");
+        let kept = otg(r#"{"listen": "127.0.0.1:8443", "token_file": "t", "runs": "r"}"#);
+        assert_eq!(kept.check(), Ok(()));
+        assert_eq!((kept.uses(), kept.writes().len()), (vec![Uses::Commands], 2));
+        assert_eq!(kept.holds()[1], Resource::File("t".into()));
     }
 
     #[test]

@@ -72,6 +72,59 @@ fn streams_with_equal_labels_are_one_series() {
 }
 
 #[test]
+fn other_peoples_traffic_has_its_groups_applications_and_interfaces() {
+    let mut clean = Hist::default();
+    [1_000_000, 3_000_000].iter().for_each(|&ns| clean.add(ns));
+    let flows = |name: &str, octets| FlowMetrics {
+        unit: "flow.up".into(),
+        name: name.into(),
+        records: 2,
+        packets: 30,
+        octets,
+    };
+    let side = |octets| InterfaceSideMetrics { octets, packets: 7, dropped: 1, errors: 2 };
+    let traffic = TrafficMetrics {
+        groups: vec![PassiveGroupMetrics {
+            unit: "rtt.up".into(),
+            group: "192.0.2.0/24".into(),
+            clean,
+        }],
+        samples: vec![PassiveSampleMetrics {
+            unit: "rtt.up".into(),
+            clean: 2,
+            recovery: 1,
+            delayed_ack: 4,
+        }],
+        flows: vec![flows("eth0", 9_000)],
+        applications: vec![flows("tls", 8_000)],
+        interfaces: vec![InterfaceMetrics {
+            netns: String::new(),
+            interface: "eth0".into(),
+            sides: [side(100), side(200)],
+            queue_dropped: 5,
+        }],
+    };
+    let text = render(&MetricsSnapshot { traffic, ..Default::default() });
+    let of = |name: &str, labels: &str| value(&text, &format!("{name}{{station=\"\",{labels}}}"));
+    let group = "unit=\"rtt.up\",group=\"192.0.2.0/24\"";
+    assert_eq!(of("sonde_passive_rtt_seconds_count", group), "2");
+    assert_eq!(of("sonde_passive_rtt_seconds_sum", group), "0.004");
+    let late = "unit=\"rtt.up\",kind=\"delayed_ack\"";
+    assert_eq!(of("sonde_passive_samples_total", late), "4");
+    let interface = "unit=\"flow.up\",interface=\"eth0\"";
+    assert_eq!(of("sonde_flow_bytes_total", interface), "9000");
+    assert_eq!(of("sonde_flow_records_total", interface), "2");
+    let application = "unit=\"flow.up\",application=\"tls\"";
+    assert_eq!(of("sonde_flow_application_bytes_total", application), "8000");
+    let transmit = "interface=\"eth0\",netns=\"\",direction=\"transmit\"";
+    assert_eq!(of("sonde_interface_bytes_total", transmit), "200");
+    assert_eq!(of("sonde_interface_errors_total", transmit), "2");
+    let queue = "interface=\"eth0\",netns=\"\"";
+    assert_eq!(of("sonde_interface_queue_dropped_total", queue), "5");
+    assert!(!render(&MetricsSnapshot::default()).contains("sonde_flow"), "none without a meter");
+}
+
+#[test]
 fn no_counter_goes_down_when_a_side_is_proved_later() {
     let mut stream = stream("core-1", 100, 0);
     stream.add(&interval(100, 20, None));

@@ -37,6 +37,7 @@ impl StationInfo for StationBackend {
             units,
             doubts: self.doubts(),
             parts: self.parts(),
+            guards: sonde_sys::privilege::guards(),
         })
     }
 
@@ -58,6 +59,8 @@ impl StationInfo for StationBackend {
             Instrument::Reflect(settings) => serde_json::to_value(settings),
             Instrument::Rtt(settings) => serde_json::to_value(settings),
             Instrument::Flow(settings) => serde_json::to_value(settings),
+            Instrument::Otg(settings) => serde_json::to_value(settings),
+            Instrument::Agent(settings) => serde_json::to_value(settings),
         };
         let live = self.core.live_state();
         let unit = live.unit_entry(&id).ok_or_else(missing)?;
@@ -123,7 +126,7 @@ impl StationInfo for StationBackend {
 impl StationBackend {
     fn parts(&self) -> Vec<String> {
         let alerts = self.core.station(Station::alerts).flatten().map(|_| "alerts");
-        ["store", "flows", "sql", "objectives"]
+        ["store", "flows", "sql", "objectives", "runs"]
             .into_iter()
             .chain(alerts)
             .map(str::to_owned)

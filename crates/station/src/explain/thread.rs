@@ -97,7 +97,7 @@ impl ExplainHandle {
             let sources = match &unit.instrument {
                 Instrument::Flow(settings) => &settings.sources,
                 Instrument::Rtt(settings) => &settings.sources,
-                Instrument::Probe(_) | Instrument::Reflect(_) => return None,
+                _ => return None,
             };
             Some((id.to_string(), sources.clone()))
         });

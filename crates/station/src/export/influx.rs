@@ -1,15 +1,20 @@
-//! InfluxDB's line protocol: a line for each interval record.
+//! InfluxDB's line protocol: a line for each interval record, for each group of passive round trips
+//! of an interval, and for each interface and application of flows at each sending.
 //!
 //! Format: docs.influxdata.com/influxdb/v1/write_protocols/line_protocol_reference. A tag without
 //! a value may not be there, and neither may a line break.
 
 use std::fmt::Write as _;
 
+use sonde_api::openmetrics::MetricsSnapshot;
 use sonde_results::Interval;
 use sonde_results::hist::{Hist, supports};
+use sonde_run::rtt;
 use sonde_store::SeriesLabels;
 
 use super::backlog::Payload;
+use crate::live::LiveState;
+use crate::plan::UnitId;
 
 /// Lines that are collected for the next payload.
 #[derive(Default)]
@@ -23,6 +28,65 @@ impl InfluxLines {
     /// Adds the line of a record.
     pub fn add(&mut self, labels: &SeriesLabels, interval: &Interval, utc_offset_ns: i64) {
         line(&mut self.text, labels, interval, utc_offset_ns);
+        self.lines += 1;
+        if self.text.len() >= PAYLOAD {
+            self.cut();
+        }
+    }
+
+    /// Adds a line for each group of the intervals among `events`; groups whose names would be
+    /// addresses and ports are left out.
+    pub fn add_round_trips(
+        &mut self,
+        (state, unit): (&LiveState, &UnitId),
+        events: &[rtt::Event],
+        utc_offset_ns: i64,
+    ) {
+        for event in events {
+            let rtt::Event::Interval(interval) = event else { continue };
+            for group in &interval.groups {
+                let Some(name) = state.traffic.group_name(unit, &group.key) else { continue };
+                let tags =
+                    [("station", state.station()), ("unit", unit.as_str()), ("group", &name)];
+                head(&mut self.text, "sonde_passive_rtt", &tags);
+                let _ = write!(
+                    self.text,
+                    " samples={}i,recovery={}i,delayed_ack={}i",
+                    group.clean.count, group.recovery.count, group.delayed_ack.count
+                );
+                seconds(&mut self.text, "length", group.end_ns - group.start_ns);
+                delays(&mut self.text, "rtt", &group.clean);
+                self.end(group.start_ns - utc_offset_ns);
+            }
+        }
+    }
+
+    /// Adds what flows counted since the station's start, by interface and application.
+    pub fn add_flows(&mut self, snapshot: &MetricsSnapshot, now_ns: i64) {
+        let traffic = &snapshot.traffic;
+        for (name, label, all) in [
+            ("sonde_flow", "interface", &traffic.flows),
+            ("sonde_flow_application", "application", &traffic.applications),
+        ] {
+            for flows in all {
+                let tags = [
+                    ("station", snapshot.station.as_str()),
+                    ("unit", &flows.unit),
+                    (label, &flows.name),
+                ];
+                head(&mut self.text, name, &tags);
+                let _ = write!(
+                    self.text,
+                    " records={}i,packets={}i,bytes={}i",
+                    flows.records, flows.packets, flows.octets
+                );
+                self.end(now_ns);
+            }
+        }
+    }
+
+    fn end(&mut self, time_ns: i64) {
+        let _ = writeln!(self.text, " {time_ns}");
         self.lines += 1;
         if self.text.len() >= PAYLOAD {
             self.cut();
@@ -61,8 +125,15 @@ pub fn datagrams(body: &[u8]) -> Vec<&[u8]> {
     all
 }
 
+/// A measurement and its tags; those without a value are left out.
+fn head(text: &mut String, name: &str, tags: &[(&str, &str)]) {
+    text.push_str(name);
+    for (name, value) in tags.iter().filter(|(_, value)| !value.is_empty()) {
+        let _ = write!(text, ",{}={}", escaped(name), escaped(value));
+    }
+}
+
 fn line(text: &mut String, labels: &SeriesLabels, interval: &Interval, utc_offset_ns: i64) {
-    text.push_str("sonde_interval");
     let number = |port: u16| if port == 0 { String::new() } else { port.to_string() };
     let (source, destination) = (number(labels.source_port), number(labels.destination_port));
     let own = [
@@ -75,11 +146,8 @@ fn line(text: &mut String, labels: &SeriesLabels, interval: &Interval, utc_offse
         ("destination_port", &destination),
     ];
     let free = labels.free.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-    for (name, value) in own.into_iter().chain(free) {
-        if !value.is_empty() {
-            let _ = write!(text, ",{}={}", escaped(name), escaped(value));
-        }
-    }
+    let tags: Vec<(&str, &str)> = own.into_iter().chain(free).collect();
+    head(text, "sonde_interval", &tags);
     let counters = &interval.counters;
     let counts = [
         ("sent", counters.sent),
@@ -187,6 +255,66 @@ mod tests {
         interval.forward.add(-5_000);
         interval.caveats.insert(Caveat::SenderLate);
         interval
+    }
+
+    #[test]
+    fn round_trips_and_flows_have_lines_without_addresses_of_hosts() {
+        use sonde_api::openmetrics::{FlowMetrics, TrafficMetrics};
+        use sonde_results::rtt::{FlowKey, GroupKey, RttGroup};
+        let (address, unit) = ("192.0.2.0".parse().unwrap(), UnitId::new("rtt.up"));
+        let flow = FlowKey {
+            point: 0,
+            vlan: 0,
+            protocol: 6,
+            source: address,
+            destination: address,
+            source_port: 1,
+            destination_port: 2,
+        };
+        let group = |key| {
+            let mut group = RttGroup {
+                key,
+                start_ns: 37_000_000_000,
+                end_ns: 38_000_000_000,
+                clean: Hist::default(),
+                recovery: Hist::default(),
+                delayed_ack: Hist::default(),
+            };
+            group.clean.add(2_000_000);
+            group.recovery.add(1);
+            group
+        };
+        let groups =
+            vec![group(GroupKey::Prefix { address, length: 24 }), group(GroupKey::Flow(flow))];
+        let interval = rtt::RttInterval {
+            start_ns: 37_000_000_000,
+            end_ns: 38_000_000_000,
+            groups,
+            ..rtt::RttInterval::default()
+        };
+        let mut lines = InfluxLines::default();
+        let state = LiveState::new("ber");
+        lines.add_round_trips((&state, &unit), &[rtt::Event::Interval(interval)], 37_000_000_000);
+        let flows = FlowMetrics {
+            unit: "flow.up".into(),
+            name: "udp/53".into(),
+            records: 2,
+            packets: 6,
+            octets: 300,
+        };
+        let traffic = TrafficMetrics { applications: vec![flows], ..TrafficMetrics::default() };
+        let snapshot =
+            MetricsSnapshot { station: "ber".into(), traffic, ..MetricsSnapshot::default() };
+        lines.add_flows(&snapshot, 5);
+        let payloads = lines.take(true);
+        assert_eq!((payloads.len(), payloads[0].points), (1, 2), "none for a flow");
+        let text = String::from_utf8(payloads[0].body.clone()).unwrap();
+        let wanted = "sonde_passive_rtt,station=ber,unit=rtt.up,group=192.0.2.0/24 \
+                      samples=1i,recovery=1i,delayed_ack=0i,length=1.000000000,\
+                      rtt_min=0.002000000,rtt_max=0.002000000,rtt_mean=0.002000000 0\n\
+                      sonde_flow_application,station=ber,unit=flow.up,application=udp/53 \
+                      records=2i,packets=6i,bytes=300i 5\n";
+        assert_eq!(text, wanted);
     }
 
     #[test]

@@ -8,7 +8,8 @@
 //! which is off by at most one bucket. Count and sum are exact.
 
 use sonde_api::openmetrics::{
-    GroupMetrics, MetricLabels, MetricsSnapshot, StreamMetrics, count_to, shown_bounds,
+    FlowMetrics, GroupMetrics, INTERFACE_DIRECTIONS, InterfaceSideMetrics, MetricLabels,
+    MetricsSnapshot, StreamMetrics, TrafficMetrics, count_to, shown_bounds,
 };
 use sonde_results::Hist;
 use sonde_results::choice;
@@ -52,6 +53,12 @@ pub fn payloads(
     if !snapshot.groups.is_empty() {
         requests.request(|metrics| {
             requests_of_groups(metrics, &snapshot.groups, histograms, times);
+        });
+    }
+    let traffic = &snapshot.traffic;
+    if !(traffic.samples.is_empty() && traffic.flows.is_empty() && traffic.interfaces.is_empty()) {
+        requests.request(|metrics| {
+            requests_of_traffic(metrics, traffic, histograms, times);
         });
     }
     requests.done
@@ -240,6 +247,87 @@ fn requests_of_groups(
     }
 }
 
+fn requests_of_traffic(
+    metrics: &mut ScopeMetrics<'_>,
+    all: &TrafficMetrics,
+    histograms: OtlpHistograms,
+    times: OtlpTimes,
+) {
+    if !all.samples.is_empty() {
+        let groups = all.groups.iter().map(|group| {
+            (vec![("unit", group.unit.as_str()), ("group", group.group.as_str())], &group.clean)
+        });
+        let head = ("sonde.passive.rtt", "Round trip of other people's traffic", "s");
+        metrics.delays(head, groups, histograms, times);
+        let samples = all.samples.iter().flat_map(|samples| {
+            let unit = ("unit", samples.unit.as_str());
+            samples.by_kind().map(|(kind, n)| (vec![unit, ("kind", kind)], n))
+        });
+        let head = ("sonde.passive.samples", "Samples of passive round trips", "{sample}");
+        metrics.sums(head, samples, times);
+    }
+    if !all.flows.is_empty() {
+        type Of = fn(&FlowMetrics) -> u64;
+        let of_flows: [(&str, [Head; 3], &[FlowMetrics]); 2] = [
+            (
+                "interface",
+                [
+                    ("sonde.flow.records", "Records of flows", "{flow}"),
+                    ("sonde.flow.packets", "Packets of flows", "{packet}"),
+                    ("sonde.flow.io", "IP octets of flows", "By"),
+                ],
+                &all.flows,
+            ),
+            (
+                "application",
+                [
+                    ("sonde.flow.application.records", "Records of flows", "{flow}"),
+                    ("sonde.flow.application.packets", "Packets of flows", "{packet}"),
+                    ("sonde.flow.application.io", "IP octets of flows", "By"),
+                ],
+                &all.applications,
+            ),
+        ];
+        let counts: [Of; 3] = [|f| f.records, |f| f.packets, |f| f.octets];
+        for (label, heads, list) in of_flows {
+            for (head, of) in heads.into_iter().zip(counts) {
+                let points = list.iter().map(|flows| {
+                    (vec![("unit", flows.unit.as_str()), (label, flows.name.as_str())], of(flows))
+                });
+                metrics.sums(head, points, times);
+            }
+        }
+    }
+    if !all.interfaces.is_empty() {
+        type Of = fn(&InterfaceSideMetrics) -> u64;
+        let counts: [(Head, Of); 4] = [
+            (("sonde.interface.io", "Octets of frames", "By"), |s| s.octets),
+            (("sonde.interface.packets", "Packets", "{packet}"), |s| s.packets),
+            (("sonde.interface.dropped", "Packets dropped", "{packet}"), |s| s.dropped),
+            (("sonde.interface.errors", "Packets damaged or not sent", "{packet}"), |s| s.errors),
+        ];
+        let of = |name: &'static str, value| Some((name, value)).filter(|(_, v)| *v != "");
+        for (head, count) in counts {
+            let points = all.interfaces.iter().flat_map(|interface| {
+                INTERFACE_DIRECTIONS.into_iter().zip(&interface.sides).map(move |(to, side)| {
+                    let interface_of = ("interface", interface.interface.as_str());
+                    let netns = of("netns", interface.netns.as_str());
+                    let all = [interface_of, ("direction", to)].into_iter().chain(netns);
+                    (all.collect(), count(side))
+                })
+            });
+            metrics.sums(head, points, times);
+        }
+        let queues = all.interfaces.iter().map(|interface| {
+            let name = [("interface", interface.interface.as_str())].into_iter();
+            let netns = of("netns", interface.netns.as_str());
+            (name.chain(netns).collect(), interface.queue_dropped)
+        });
+        let head = ("sonde.interface.queue_dropped", "Packets dropped by queues", "{packet}");
+        metrics.sums(head, queues, times);
+    }
+}
+
 /// A `NumberDataPoint`.
 fn number(point: &mut Message, attributes: &Attributes<'_>, value: u64, times: OtlpTimes) {
     for (name, value) in attributes {
@@ -399,6 +487,35 @@ mod tests {
         assert_eq!(rejected(&answer), Some((300, "old".to_owned())));
         let warning = [0x0a, 0x05, 0x12, 0x03, b'o', b'l', b'd'];
         assert_eq!(rejected(&warning), Some((0, "old".to_owned())));
+    }
+
+    #[test]
+    fn other_peoples_traffic_is_there_by_group_application_and_interface() {
+        use sonde_api::openmetrics::{InterfaceMetrics, PassiveGroupMetrics, PassiveSampleMetrics};
+        let mut clean = Hist::default();
+        clean.add(1_000_000);
+        let (unit, group) = ("rtt.up".to_owned(), "192.0.2.0/24".to_owned());
+        let flows =
+            FlowMetrics { unit: "flow.up".into(), name: "tls".into(), ..Default::default() };
+        let traffic = TrafficMetrics {
+            groups: vec![PassiveGroupMetrics { unit: unit.clone(), group, clean }],
+            samples: vec![PassiveSampleMetrics { unit, clean: 1, ..Default::default() }],
+            flows: vec![flows.clone()],
+            applications: vec![flows],
+            interfaces: vec![InterfaceMetrics { interface: "eth0".into(), ..Default::default() }],
+        };
+        let snapshot = MetricsSnapshot { traffic, ..MetricsSnapshot::default() };
+        let times = OtlpTimes { start_ns: 0, now_ns: 1 };
+        let all = payloads(&snapshot, OtlpHistograms::Exponential, times);
+        assert_eq!(all.len(), 1);
+        // A group, three kinds of samples, three counts of flows twice, four of each direction, and
+        // one of the queue.
+        assert_eq!(all[0].points, 1 + 3 + 6 + 8 + 1);
+        let has = |text: &str| all[0].body.windows(text.len()).any(|at| at == text.as_bytes());
+        for text in ["sonde.passive.rtt", "192.0.2.0/24", "sonde.flow.application.io", "transmit"] {
+            assert!(has(text), "{text}");
+        }
+        assert!(!has("netns"), "an attribute without a value is none");
     }
 
     proptest! {

@@ -153,7 +153,7 @@ impl ExportThread {
         let (now, now_ns) = (steady_now(), unix_now_ns());
         let counted = self.exports.lock().values().any(|exporter| {
             let is_due = ends || exporter.due.is_some_and(|due| now >= due);
-            is_due && !matches!(exporter.format, ExportFormat::Influx(_))
+            is_due
         });
         // It asks how exporters do, so it is not asked while they are locked.
         let snapshot = counted.then(|| (self.counted)());
@@ -161,7 +161,12 @@ impl ExportThread {
             let due = exporter.due.get_or_insert(now + exporter.settings.every);
             let is_due = now >= *due || ends;
             let payloads = match (&mut exporter.format, &snapshot) {
-                (ExportFormat::Influx(lines), _) => lines.take(is_due),
+                (ExportFormat::Influx(lines), snapshot) => {
+                    if let Some(snapshot) = snapshot.as_ref().filter(|_| is_due) {
+                        lines.add_flows(snapshot, now_ns);
+                    }
+                    lines.take(is_due)
+                }
                 (ExportFormat::Otlp(histograms), Some(snapshot)) if is_due => {
                     let times = OtlpTimes { start_ns: self.since_ns, now_ns };
                     otlp::payloads(snapshot, *histograms, times)
@@ -190,6 +195,14 @@ fn take(report: &Arc<Report>, state: &mut LiveState, all: &mut BTreeMap<String, 
     // Streams are always followed: an exporter that comes with a reload needs their names.
     if !is_measured {
         state.take(report, (offset, unix_now_ns()));
+    }
+    if let Said::RttEvents(events) = &report.said {
+        state.traffic.note_points(report);
+        for exporter in all.values_mut() {
+            if let ExportFormat::Influx(lines) = &mut exporter.format {
+                lines.add_round_trips((state, &report.unit), events, offset);
+            }
+        }
     }
     let Said::ProbeEvent(Event::Record(interval)) = &report.said else { return };
     let Some(labels) = state.stream_labels(&report.unit, interval.stream) else { return };

@@ -4,6 +4,7 @@ use sonde_results::caveat::CaveatSet;
 use sonde_results::rtt::{Coverage, GroupKey, RttGroup};
 use sonde_results::rtt_run::RttRunConfig;
 use sonde_results::{Caveat, Hist, RttRun, RunHeader};
+use sonde_store::InterfaceSide;
 use sonde_wire::Time;
 
 use super::*;
@@ -36,6 +37,45 @@ impl Registry for Kept {
         self.events.push(event);
         Ok(())
     }
+}
+
+#[test]
+fn counters_of_an_interface_have_its_name_and_namespace() {
+    use crate::interfaces::InterfaceInterval;
+    let side = |octets| InterfaceSide { octets, packets: 2, dropped: 1, errors: 0 };
+    let of = |netns: Option<&str>| InterfaceInterval {
+        netns: netns.map(String::from),
+        interface: "eth0".into(),
+        start_ns: 70,
+        length_ns: 10,
+        receive: side(100),
+        transmit: side(200),
+        queue_dropped: 3,
+        speed_bps: 0,
+    };
+    let said = Said::Interfaces(vec![of(None), of(Some("router"))]);
+    let report = Report { unit: UnitId::new("interfaces"), said };
+    let (mut rows, mut kept) = (RowMaker::new("ber"), Kept::default());
+    rows.register([&report], &mut kept).unwrap();
+    rows.take(&report, (37, 500), &mut kept).unwrap();
+    assert_eq!(kept.transactions, 1, "they are registered together");
+    let labels = |l: &SeriesLabels| (l.target.clone(), l.module.clone(), l.get("netns"));
+    let name = |netns: Option<&str>| ("eth0".into(), "interface".into(), netns.map(String::from));
+    let found: Vec<_> = kept.series.iter().map(labels).collect();
+    assert_eq!(found, [name(None), name(Some("router"))]);
+    let row = |series| InterfaceRow {
+        series: SeriesId(series),
+        // The station stamps them in UTC.
+        start_ns: 70,
+        length_ns: 10,
+        intervals: 1,
+        receive: side(100),
+        transmit: side(200),
+        queue_dropped: 3,
+        speed_bps: 0,
+    };
+    assert_eq!(rows.take_interfaces(), [row(0), row(1)]);
+    assert_eq!(rows.take_interfaces(), []);
 }
 
 fn stream(target: &str, dscp: u8, source_port: u16, address: &str) -> StreamInfo {

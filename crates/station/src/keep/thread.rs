@@ -167,6 +167,7 @@ impl Writing {
             Rows::Intervals(self.rows.take_intervals()),
             Rows::Flows(self.rows.take_flows()),
             Rows::Rtt(self.rows.take_rtt()),
+            Rows::Interfaces(self.rows.take_interfaces()),
         ];
         for rows in rows.into_iter().filter(|rows| !rows.is_empty()) {
             self.number += 1;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::network::{Network, PROBE};
+use crate::network::{Network, PROBE, TRAFFIC};
 use crate::prometheus::Prometheus;
 
 const DASHBOARD: &str =
@@ -103,7 +103,10 @@ fn the_dashboard_can_be_provisioned_and_draws_no_value_where_there_is_none() {
         .filter(|panel| panel["type"] == "row")
         .map(|panel| panel["title"].as_str().unwrap())
         .collect();
-    assert_eq!(rows, ["Overview", "Delay", "Loss", "Availability", "The station itself"]);
+    assert_eq!(
+        rows,
+        ["Overview", "Delay", "Loss", "Availability", "Traffic", "The station itself"]
+    );
 }
 
 #[test]
@@ -114,7 +117,8 @@ fn every_query_of_the_dashboard_has_an_answer() {
     }
     // Somebody who takes all that it is sent, so that there is an exporter.
     let export = "[export.lines]\nkind = 'influx'\nudp = '127.0.0.1:8089'\nevery = '1s'\n";
-    let network = Network::new("grafana", &format!("{PROBE}{export}"));
+    let network = Network::new("grafana", &format!("{PROBE}{TRAFFIC}{export}"));
+    let _pinged = network.bed.start(network.ping());
     let listens = || std::net::UdpSocket::bind("127.0.0.1:8089").unwrap();
     let _lines = network.near.inside(listens).unwrap();
     let (api, token) = (network.api(), &network.read);
@@ -142,9 +146,17 @@ fn every_query_of_the_dashboard_has_an_answer() {
     }
     // What they show is what is so.
     for (query, wanted) in [
-        ("sum(sonde_units{phase=\"running\"})", 1.0),
+        ("sum(sonde_units{phase=\"running\"})", 3.0),
         ("count(sonde_available == 1)", 2.0),
         ("sum(sonde_queue_dropped_total)", 0.0),
+        // All groups and applications are shown, so they add up to all that was seen.
+        (
+            "sum(sonde_passive_rtt_seconds_count) - sum(sonde_passive_samples_total{kind=\"clean\"})",
+            0.0,
+        ),
+        ("sum(sonde_flow_bytes_total) - sum(sonde_flow_application_bytes_total)", 0.0),
+        ("count(sonde_flow_bytes_total{interface=\"eth0\",unit=\"flow.up\"})", 1.0),
+        ("count(sonde_passive_rtt_seconds_count{group=\"10.1.0.0/24\",unit=\"rtt.up\"})", 1.0),
         ("sum(scrape_samples_scraped) - sum(sonde_metrics_series) - 1", 0.0),
     ] {
         prometheus.until(&network.bed, query, |value| value == wanted);

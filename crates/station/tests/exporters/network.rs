@@ -25,6 +25,16 @@ run = { record_interval = '200ms', timeout = '500ms' }
 host = '10.1.0.2'
 ";
 
+/// What watches other people's traffic, beside it.
+pub const TRAFFIC: &str = "
+[rtt.up]
+sources = ['eth0']
+interval = '200ms'
+[flow.up]
+sources = ['eth0']
+metering = { flows = 1024, active = '1s', idle = '1s' }
+";
+
 /// The station that measures, and what it needs.
 pub struct Network {
     /// Measures.
@@ -91,6 +101,13 @@ impl Network {
         let service = self.station.service.as_ref().unwrap();
         // Threads that begin are in the namespace of who asks.
         self.near.inside(|| service.reload().map(drop)).unwrap()
+    }
+
+    /// Pings, which are other people's traffic: each echo is a round trip.
+    pub fn ping(&self) -> std::process::Command {
+        let mut ping = self.near.command("ping");
+        ping.args(["-n", "-q", "-i", "0.05", TARGET]);
+        ping
     }
 
     /// Asks the station by its socket.
