@@ -15,8 +15,17 @@ pub struct Args {
     /// Seconds of the endurance run.
     pub endurance: u64,
     pub only: Option<String>,
+    /// Parts of the station are measured with fewer repetitions and less data.
+    pub short: bool,
     /// A folder for the tables, a file a part.
     pub out: Option<PathBuf>,
+}
+
+impl Args {
+    /// Seconds of each run of a station, and rounds.
+    pub fn of_station(&self) -> (u64, usize) {
+        if self.short { (15, 1) } else { (40, self.repeat) }
+    }
 }
 
 /// One engine under one load, as a process in a namespace is asked for it.
@@ -49,7 +58,7 @@ pub enum Asked {
 
 /// From the command line, the program's name left out.
 pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Asked> {
-    let mut args = Args { seconds: 5, repeat: 3, endurance: 60, only: None, out: None };
+    let mut args = Args { seconds: 5, repeat: 3, endurance: 60, only: None, short: false, out: None };
     while let Some(argument) = arguments.next() {
         let (option, value) = match argument.split_once('=') {
             Some((option, value)) => (option.to_owned(), Some(value.to_owned())),
@@ -60,6 +69,10 @@ pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Asked> {
         }
         if option == "test-run" {
             return Ok(Asked::TestRun);
+        }
+        if option == "--short" {
+            args.short = true;
+            continue;
         }
         let value = value.or_else(|| arguments.next());
         let value = value.with_context(|| format!("{option} needs a value; see --help"))?;
@@ -82,7 +95,7 @@ pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Asked> {
 }
 
 /// What can be measured alone.
-pub const PARTS: [&str; 15] = [
+pub const PARTS: [&str; 20] = [
     "accuracy",
     "gen",
     "reflectors",
@@ -98,6 +111,11 @@ pub const PARTS: [&str; 15] = [
     "flow-apps",
     "flow-engines",
     "store",
+    "station",
+    "queries",
+    "alert",
+    "reload",
+    "slow-clients",
 ];
 
 pub fn help() -> String {
@@ -109,6 +127,7 @@ Options:
   --repeat <N>     Repetitions of each: the accuracy run with the median p99.9 is shown, else medians [default: 3]
   --endurance <N>  Seconds of the endurance run [default: 60]
   --only <PART>    Only this part: {}
+  --short          The parts station, queries, alert, reload and slow-clients in a minute or two each
   --out <FOLDER>   Also write the tables there, a file a part
 
 Example:
@@ -130,12 +149,12 @@ mod tests {
     #[test]
     fn options_are_read_and_wrong_ones_named() {
         let Asked::Bench(args) =
-            asked("--seconds 2 --only=rtt --repeat 7 --out perf/tables").unwrap()
+            asked("--seconds 2 --only=rtt --short --repeat 7 --out perf/tables").unwrap()
         else {
             panic!("no benchmark");
         };
         assert_eq!((args.seconds, args.repeat, args.endurance), (2, 7, 60));
-        assert_eq!(args.only.as_deref(), Some("rtt"));
+        assert_eq!((args.only.as_deref(), args.short), (Some("rtt"), true));
         assert_eq!(args.out, Some("perf/tables".into()));
         assert!(matches!(asked("--help").unwrap(), Asked::Help));
         for (line, part) in [

@@ -29,10 +29,11 @@ pub fn measure(engine: Engine, load: Load, cpu: usize, look: Look) -> Result<Eng
             duration: Some(load.seconds as i64 * 1_000_000_000),
             timeout: Some(1_000_000_000),
             late_limit: Some(1_000_000),
+            record_interval: (look == Look::Seconds).then_some(1_000_000_000),
             ..RunOptions::default()
         },
         engine: EngineSettings { engine, cpu: Some(cpu), ..EngineSettings::default() },
-        samples: look != Look::Records,
+        samples: matches!(look, Look::Packets | Look::NearEnd),
         ..Settings::default()
     };
     let mut near = (look == Look::NearEnd).then(|| Near::attach(load)).transpose()?;

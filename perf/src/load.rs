@@ -24,6 +24,8 @@ impl Load {
 pub enum Look {
     /// Only the interval records, as `sonde probe` does.
     Records,
+    /// A record of each stream each second, as a station has them.
+    Seconds,
     /// Each packet's stamps, against the far end's. Needs the other processor.
     Packets,
     /// And against the near end's. The programs that take those lie in the packets' way.

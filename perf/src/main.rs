@@ -2,10 +2,12 @@
 //! noise beside it. Each engine is held in the same run against plain sockets with user-space stamps.
 //! Prints Markdown.
 
+mod alert_delay;
 mod args;
 mod child;
 mod engine;
 mod feature;
+mod figures;
 mod flow_apps;
 mod flow_cache;
 mod flow_engines;
@@ -17,14 +19,19 @@ mod load;
 mod near;
 mod no_drop;
 mod plain;
+mod queries;
 mod reflectors;
 mod routed;
 mod rtt;
 mod rtt_router;
 mod search;
+mod station_load;
+mod station_process;
+mod station_reload;
 mod store;
 #[path = "../../tests/support/store_rows.rs"]
 mod store_rows;
+mod stored;
 mod table;
 mod tables;
 mod traffic;
@@ -120,6 +127,21 @@ fn bench(args: &Args) -> Result<()> {
     }
     if wanted("store") {
         store::bench(args.seconds)?;
+    }
+    if wanted("station") {
+        station_load::bench(args)?;
+    }
+    if wanted("queries") {
+        queries::bench(args)?;
+    }
+    if wanted("alert") {
+        alert_delay::bench(args)?;
+    }
+    if wanted("reload") {
+        station_reload::bench(args)?;
+    }
+    if wanted("slow-clients") {
+        station_load::slow_clients(args)?;
     }
     Ok(())
 }

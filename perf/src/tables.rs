@@ -33,7 +33,8 @@ pub fn write(folder: &Path, parts: &[&str], args: &Args) -> Result<()> {
 }
 
 fn options(part: &str, args: &Args) -> Vec<String> {
-    let Args { seconds, repeat, endurance, .. } = args;
+    let Args { seconds, repeat, endurance, short, .. } = args;
+    let short = short.then(|| "--short".to_owned());
     [
         ("--only", part.to_owned()),
         ("--seconds", seconds.to_string()),
@@ -42,6 +43,7 @@ fn options(part: &str, args: &Args) -> Vec<String> {
     ]
     .into_iter()
     .flat_map(|(option, value)| [option.to_owned(), value])
+    .chain(short)
     .collect()
 }
 
@@ -63,15 +65,16 @@ mod tests {
 
     #[test]
     fn a_part_is_asked_for_as_the_whole_was_and_its_file_says_how() {
-        let args = Args { seconds: 2, repeat: 7, endurance: 9, only: None, out: None };
+        let args = Args { seconds: 2, repeat: 7, endurance: 9, only: None, short: true, out: None };
         let command = options("rtt", &args);
         let Asked::Bench(asked) = parse(command.clone().into_iter()).unwrap() else {
             panic!("no benchmark")
         };
         assert_eq!((asked.seconds, asked.repeat, asked.endurance), (2, 7, 9));
-        assert_eq!((asked.only.as_deref(), asked.out), (Some("rtt"), None));
+        assert_eq!((asked.only.as_deref(), asked.out, asked.short), (Some("rtt"), None, true));
         let page = page(&command, "2026-11-29", "# T\n");
-        let first = "<!-- Made by `sonde-perf --only rtt --seconds 2 --repeat 7 --endurance 9` on \
+        let first = "<!-- Made by `sonde-perf --only rtt --seconds 2 --repeat 7 --endurance 9 --short` \
+                     on \
                      2026-11-29. -->\n\n# T\n";
         assert_eq!(page, first);
     }
