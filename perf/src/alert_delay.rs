@@ -134,12 +134,7 @@ fn measure(timing: AlertTiming, targets: u32) -> Result<Vec<Told>> {
     Ok(told)
 }
 
-fn configuration(
-    timing: AlertTiming,
-    targets: u32,
-    url: &str,
-    alerts: &std::path::Path,
-) -> String {
+fn configuration(timing: AlertTiming, targets: u32, url: &str, alerts: &std::path::Path) -> String {
     let AlertTiming { window_s, wait_s } = timing;
     format!(
         "[probe.watch]\n\
@@ -289,7 +284,8 @@ mod tests {
                  {{\"alertname\": \"ObjectiveBreached\", \"target\": \"10.2.0.1\"}}}}]}}"
             );
             let mut stream = TcpStream::connect(&address).unwrap();
-            write!(stream, "POST / HTTP/1.1\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
+            write!(stream, "POST / HTTP/1.1\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+                .unwrap();
             let mut answer = [0; 15];
             stream.read_exact(&mut answer).unwrap();
             assert_eq!(&answer, b"HTTP/1.1 200 OK");

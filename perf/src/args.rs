@@ -58,7 +58,8 @@ pub enum Asked {
 
 /// From the command line, the program's name left out.
 pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Asked> {
-    let mut args = Args { seconds: 5, repeat: 3, endurance: 60, only: None, short: false, out: None };
+    let mut args =
+        Args { seconds: 5, repeat: 3, endurance: 60, only: None, short: false, out: None };
     while let Some(argument) = arguments.next() {
         let (option, value) = match argument.split_once('=') {
             Some((option, value)) => (option.to_owned(), Some(value.to_owned())),

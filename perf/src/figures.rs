@@ -20,7 +20,10 @@ mod tests {
     #[test]
     fn ranks_are_the_nearest_ones() {
         let ten = || (1..=10).map(f64::from);
-        assert_eq!([quantile(ten(), 0.5), quantile(ten(), 0.9), quantile(ten(), 1.0)], [5.0, 9.0, 10.0]);
+        assert_eq!(
+            [quantile(ten(), 0.5), quantile(ten(), 0.9), quantile(ten(), 1.0)],
+            [5.0, 9.0, 10.0]
+        );
         assert_eq!([quantile(ten(), 0.0), quantile([3.0, 1.0, 2.0], 0.5)], [1.0, 2.0]);
         assert!(median([]).is_nan());
     }

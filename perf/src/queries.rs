@@ -16,7 +16,7 @@ use sonde_store::query::{Availability, Bands, Heat, Overview, SeriesPoints};
 use sonde_store::{
     Answer, Batch, EmbeddedReader, HOUR_NS, IntervalRow, KeepTable, Limit, MINUTE_NS, Query,
     Reader as _, Retention, Rows, SeriesFilter, SeriesId, SeriesLabels, Store, StoreOptions, Table,
-    TimeRange, Writer as _,
+    TimeRange,
 };
 
 use crate::args::Args;
@@ -185,7 +185,9 @@ fn beside(minutes: i64, repeats: usize) -> Result<()> {
     println!("\n### The same questions elsewhere: {minutes} minutes\n");
     match postgres::Postgres::start(&folder.0)? {
         Some(server) => others.push(("PostgreSQL", Box::new(server))),
-        None => println!("PostgreSQL is not installed (`apt-get install postgresql`), and is left out.\n"),
+        None => println!(
+            "PostgreSQL is not installed (`apt-get install postgresql`), and is left out.\n"
+        ),
     }
     match clickhouse::ClickHouse::start(&folder.0)? {
         Some(server) => others.push(("ClickHouse", Box::new(server))),
@@ -220,7 +222,9 @@ fn beside(minutes: i64, repeats: usize) -> Result<()> {
         let rate = format_count((rows as f64 / taken) as u64);
         println!("| {name} | {:.0} | {rate} |", *octets as f64 / rows as f64);
     }
-    println!("\nOf six histograms a row Sonde keeps all, the others one; Sonde makes roll-ups besides.\n");
+    println!(
+        "\nOf six histograms a row Sonde keeps all, the others one; Sonde makes roll-ups besides.\n"
+    );
     println!(
         "| query, {} rows | {} |",
         format_count(rows),
@@ -418,7 +422,8 @@ fn line(row: &IntervalRow, [open, close]: [char; 2], out: &mut String) {
     use std::fmt::Write as _;
     let s = 1_000_000_000;
     let seconds = (row.start_ns / s, row.lossy_ns / s);
-    let _ = write!(out, "{}\t{}\t{}\t{}\t{}", row.series.0, seconds.0, row.sent, row.lost, seconds.1);
+    let _ =
+        write!(out, "{}\t{}\t{}\t{}\t{}", row.series.0, seconds.0, row.sent, row.lost, seconds.1);
     let buckets: BTreeMap<i16, u64> = row.rtt_net.buckets().collect();
     let mut list = |values: &mut dyn Iterator<Item = i64>| {
         let _ = write!(out, "\t{open}");
@@ -450,7 +455,8 @@ mod tests {
         line(&row, ['{', '}'], &mut text);
         let fields: Vec<&str> = text.trim_end().split('\t').collect();
         assert_eq!(fields[..4], ["3", "1795651260", "4", "0"]);
-        let counts: Vec<u64> = fields[6].trim_matches(['{', '}']).split(',').map(|n| n.parse().unwrap()).collect();
+        let counts: Vec<u64> =
+            fields[6].trim_matches(['{', '}']).split(',').map(|n| n.parse().unwrap()).collect();
         assert_eq!(counts.iter().sum::<u64>(), 4);
         assert_eq!(counts.len(), fields[5].split(',').count());
     }

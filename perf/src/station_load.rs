@@ -75,7 +75,9 @@ pub fn bench(args: &Args) -> Result<()> {
     ];
     let runs = rounds_of(load, rounds, &ways)?;
     lateness(load, &runs);
-    println!("\n| | interval records/s | flow records/s | not kept | processors | peak memory, MiB |");
+    println!(
+        "\n| | interval records/s | flow records/s | not kept | processors | peak memory, MiB |"
+    );
     println!("|---|---|---|---|---|---|");
     for (name, all) in &runs[1..] {
         println!(
@@ -132,11 +134,7 @@ pub fn slow_clients(args: &Args) -> Result<()> {
 type Runs = Vec<(&'static str, Vec<LoadRun>)>;
 
 /// All ways in turn, so that drift of the machine meets all alike.
-fn rounds_of(
-    load: Load,
-    rounds: usize,
-    ways: &[(&'static str, Option<Beside>)],
-) -> Result<Runs> {
+fn rounds_of(load: Load, rounds: usize, ways: &[(&'static str, Option<Beside>)]) -> Result<Runs> {
     let mut runs: Runs = ways.iter().map(|(name, _)| (*name, Vec::new())).collect();
     for round in 0..rounds {
         for ((name, beside), (_, all)) in ways.iter().zip(&mut runs) {
@@ -161,14 +159,16 @@ fn lateness(load: Load, runs: &Runs) {
     let p99 = |all: &[LoadRun]| median(all, |run| run.lateness_us[1]);
     let first = runs.first().map_or(f64::NAN, |(_, all)| p99(all));
     for (name, all) in runs {
-        let total = |count: fn(&Counters) -> u64| all.iter().map(|run| count(&run.counters)).sum::<u64>();
+        let total =
+            |count: fn(&Counters) -> u64| all.iter().map(|run| count(&run.counters)).sum::<u64>();
         let late = |q: usize| median(all, |run| run.lateness_us[q]);
         println!(
             "| {name} | {:.0} | {} | {} | {:.3} % | {:.1} / {:.1} / {:.0} | {:.2} | {:.0}, {:.1} |",
             median(all, |run| run.counters.sent as f64 / run.seconds),
             total(|c| c.lost),
             total(|c| c.skipped),
-            median(all, |run| 100.0 * run.counters.sent_late as f64 / run.counters.sent.max(1) as f64),
+            median(all, |run| 100.0 * run.counters.sent_late as f64
+                / run.counters.sent.max(1) as f64),
             late(0),
             late(1),
             late(2),
@@ -238,7 +238,8 @@ fn station(load: Load, beside: Beside) -> Result<LoadRun> {
     let topology = Topology::pair("bench", &LinkOptions::default())?;
     let _far = reflectors::start_kernel(&topology)?;
     let folder = WorkFolder::new()?;
-    let metered = beside.flows.then(|| Topology::pair("flows", &LinkOptions::default())).transpose()?;
+    let metered =
+        beside.flows.then(|| Topology::pair("flows", &LinkOptions::default())).transpose()?;
     let configuration = |seconds: u64| {
         let flow = metered.as_ref().map(|metered| flow_unit(metered.probe.name()));
         probe_unit(load, seconds) + &flow.unwrap_or_default()
@@ -395,7 +396,9 @@ fn read_slowly(clients: &mut [UnixStream], stop: &AtomicBool) -> (usize, u64) {
             match client.read(&mut all) {
                 Ok(0) => return None,
                 Ok(_) => {}
-                Err(error) => return (error.kind() == std::io::ErrorKind::WouldBlock).then_some(()),
+                Err(error) => {
+                    return (error.kind() == std::io::ErrorKind::WouldBlock).then_some(());
+                }
             }
         }
     });
@@ -413,7 +416,8 @@ fn median(all: &[LoadRun], value: impl Fn(&LoadRun) -> f64) -> f64 {
 
 const UNIT: &str = "probe.load";
 /// Loads to choose from, packets a second.
-const LOADS: [u64; 9] = [200_000, 150_000, 120_000, 100_000, 80_000, 60_000, 40_000, 20_000, 10_000];
+const LOADS: [u64; 9] =
+    [200_000, 150_000, 120_000, 100_000, 80_000, 60_000, 40_000, 20_000, 10_000];
 /// A shared host may stop for once.
 const TRIES: u32 = 2;
 /// Seconds of a trial.

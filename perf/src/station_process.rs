@@ -102,7 +102,9 @@ impl StationProcess {
     /// Waits until a unit is in a phase, as `running` or `done`.
     pub fn wait_for_phase(&mut self, unit: &str, phase: &str) -> Result<()> {
         let path = format!("/sonde/v1/units/{unit}");
-        let is = |station: &StationProcess| Ok(station.get(&path)?["unit"]["phase"] == phase);
+        let is = |station: &StationProcess| {
+            Ok(station.get(&path).is_ok_and(|unit| unit["unit"]["phase"] == phase))
+        };
         self.wait(&format!("so that {unit} is {phase}"), ASKED, is).map(drop)
     }
 
@@ -132,7 +134,8 @@ impl StationProcess {
         write_configuration(&self.folder, configuration)?;
         let (_, from) = self.log.find(0, "");
         let begin = Instant::now();
-        let hang_up = Command::new("kill").args(["-HUP", &self.child.0.id().to_string()]).status()?;
+        let hang_up =
+            Command::new("kill").args(["-HUP", &self.child.0.id().to_string()]).status()?;
         ensure!(hang_up.success(), "the station cannot be told to reload");
         let log = self.log.clone();
         let read = |_: &StationProcess| {

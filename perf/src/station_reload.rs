@@ -104,10 +104,11 @@ pub fn bench(args: &Args) -> Result<()> {
         let own: Vec<&Made> = made.iter().filter(|m| m.edit == edit).collect();
         let own_seconds: BTreeSet<i64> = own.iter().flat_map(|m| touched(m)).collect();
         let took = || own.iter().map(|m| m.took_ms);
+        let begin_of = |target: &String| kept.first_ns.get(target).copied();
         let first: Vec<f64> = own
             .iter()
-            .flat_map(|m| m.added.iter().filter_map(|target| Some((m, kept.first_ns.get(target)?))))
-            .map(|(m, first)| (first - m.asked_ns) as f64 / 1e6)
+            .flat_map(|m| m.added.iter().filter_map(begin_of).map(move |first| first - m.asked_ns))
+            .map(|ns| ns as f64 / 1e6)
             .collect();
         let begins = match first.is_empty() {
             true => String::new(),
@@ -172,7 +173,11 @@ impl Targets {
             // The one that changes has another interval after each change.
             let odd = n == COUNT && self.changes > 0;
             let interval = 1_000 - self.changes;
-            if odd { format!(", stream = {{ interval = \"{interval}ms\" }}") } else { String::new() }
+            if odd {
+                format!(", stream = {{ interval = \"{interval}ms\" }}")
+            } else {
+                String::new()
+            }
         };
         let added = self.added.into_iter().flat_map(|first| first..first + ADDED);
         for n in (1..=COUNT).chain(added) {
@@ -210,7 +215,8 @@ mod tests {
     #[test]
     fn each_edit_changes_what_it_says() {
         let mut all = Targets::default();
-        let lines = |all: &Targets| all.configuration().lines().map(str::to_owned).collect::<Vec<_>>();
+        let lines =
+            |all: &Targets| all.configuration().lines().map(str::to_owned).collect::<Vec<_>>();
         let before = lines(&all);
         assert!(all.change(Edit::Nothing).is_empty());
         assert_eq!(lines(&all), before);

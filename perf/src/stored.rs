@@ -26,7 +26,8 @@ pub fn intervals(folder: &Path, (from_ns, to_ns): (i64, i64)) -> Result<StoredIn
     let targets: BTreeMap<u32, String> =
         reader.series()?.into_iter().map(|series| (series.id.0, series.labels.target)).collect();
     let found = std::cell::RefCell::new(StoredIntervals::default());
-    let columns = &["series", "start", "length_ns", "sent", "received", "lost", "sent_late", "skipped"];
+    let columns =
+        &["series", "start", "length_ns", "sent", "received", "lost", "sent_late", "skipped"];
     let scan = Scan { from_ns, to_ns, series: None, columns };
     let limit = Limit { scanned_rows: u64::MAX, ..Limit::default() };
     reader.ask_source(&limit, &|source| {

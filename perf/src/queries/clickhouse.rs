@@ -100,7 +100,7 @@ impl ClickHouse {
     fn sql(&self, text: &str, rows: &str) -> Result<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
         let length = text.len() + rows.len() + 1;
-        write!(stream, "POST / HTTP/1.0\r\nContent-Length: {length}\r\n\r\n{text}\n")?;
+        writeln!(stream, "POST / HTTP/1.0\r\nContent-Length: {length}\r\n\r\n{text}")?;
         stream.write_all(rows.as_bytes())?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
@@ -152,16 +152,15 @@ fn statement(query: HeavyQuery, range: TimeRange) -> String {
     let [from, to] = [range.from_ns, range.to_ns].map(|ns| ns / 1_000_000_000);
     let within = format!("t >= {from} AND t < {to}");
     let window = format!("intDiv(t - {from}, 300)");
-    let picks = |quantiles: &[f64]| -> String {
-        let pick = |q: &f64| format!(", bs[arrayFirstIndex(c -> c >= {q} * total, cs)]");
-        quantiles.iter().map(pick).collect()
-    };
+    // One level of subqueries: 18.16 does not see what a lambda of an outer one uses.
     let merged = |key: &str, quantiles: &[f64]| {
-        let picks = picks(quantiles);
+        let pick = |q: &f64| format!("bs[arrayFirstIndex(c -> c >= {q} * total, cs)]");
+        let picks = quantiles.iter().map(pick).collect::<Vec<_>>().join(", ");
+        let columns: String = (1..=quantiles.len()).map(|n| format!(", q.{n}")).collect();
         format!(
-            "SELECT key, sent{picks} FROM (SELECT key, sent, m.1 AS bs, arrayCumSum(m.2) AS cs, \
-             arraySum(m.2) AS total FROM (SELECT {key} AS key, sum(sent) AS sent, sumMap(k, n) AS m \
-             FROM iv1m WHERE {within} GROUP BY key)) ORDER BY key"
+            "SELECT key, s{columns} FROM (SELECT {key} AS key, sum(sent) AS s, (sumMap(k, n) AS m).1 AS bs, \
+             arrayCumSum(m.2) AS cs, arraySum(m.2) AS total, ({picks}) AS q \
+             FROM iv1m WHERE {within} GROUP BY key) ORDER BY key"
         )
     };
     match query {
@@ -172,13 +171,15 @@ fn statement(query: HeavyQuery, range: TimeRange) -> String {
              GROUP BY w, b ORDER BY w, b"
         ),
         HeavyQuery::Availability => {
-            format!("SELECT series, sum(lossy) FROM iv1m WHERE {within} GROUP BY series ORDER BY series")
+            format!(
+                "SELECT series, sum(lossy) FROM iv1m WHERE {within} GROUP BY series ORDER BY series"
+            )
         }
         // A row is a point already, so that nothing is merged.
         HeavyQuery::Points => format!(
-            "SELECT series, t, sent{} FROM (SELECT series, t, sent, k AS bs, arrayCumSum(n) AS cs, \
-             arraySum(n) AS total FROM iv1m WHERE {within} AND series < {}) ORDER BY series, t",
-            picks(&[0.5, 0.99]),
+            "SELECT series, t, sent, k[arrayFirstIndex(c -> c >= 0.5 * arraySum(n), arrayCumSum(n))], \
+             k[arrayFirstIndex(c -> c >= 0.99 * arraySum(n), arrayCumSum(n))] \
+             FROM iv1m WHERE {within} AND series < {} ORDER BY series, t",
             super::POINT_SERIES
         ),
     }

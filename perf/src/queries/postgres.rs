@@ -76,7 +76,8 @@ impl Postgres {
     /// What it prints, with the time of each statement.
     fn sql(&self, text: &str) -> Result<String> {
         let mut client = self.client();
-        let output = client.args(["-c", "\\timing on", "-c", text]).stdin(Stdio::null()).output()?;
+        let output =
+            client.args(["-c", "\\timing on", "-c", text]).stdin(Stdio::null()).output()?;
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "psql: {said}");
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
@@ -192,7 +193,9 @@ fn statement(query: HeavyQuery, range: TimeRange) -> String {
              GROUP BY 1, 2 ORDER BY 1, 2"
         ),
         HeavyQuery::Availability => {
-            format!("SELECT series, sum(lossy) FROM iv1m WHERE {within} GROUP BY series ORDER BY series")
+            format!(
+                "SELECT series, sum(lossy) FROM iv1m WHERE {within} GROUP BY series ORDER BY series"
+            )
         }
         // A row is a point already, so that nothing is merged.
         HeavyQuery::Points => format!(
