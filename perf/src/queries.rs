@@ -117,7 +117,7 @@ pub trait OtherStore {
 /// Both sets.
 pub fn bench(args: &Args) -> Result<()> {
     println!("\n## The heaviest queries over rows of one minute\n");
-    let repeats = if args.short { 2 } else { 5 };
+    let repeats = if args.short { 2 } else { 3 };
     let (shared, seconds) = if args.short { (15, 20.0) } else { (60, 150.0) };
     println!(
         "{} streams with {PROBES} round trips a minute each, exponential jitter, loss 0.1 %. Sonde is asked \

@@ -3,7 +3,7 @@
 
 use std::io::Read as _;
 use std::os::unix::net::UnixStream;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -104,6 +104,11 @@ pub fn bench(args: &Args) -> Result<()> {
 /// Prints what 1,000 clients of the live stream cost that hardly read.
 pub fn slow_clients(args: &Args) -> Result<()> {
     println!("\n## 1,000 slow clients of the live stream\n");
+    // Both ends of each connection are files of a process; the station inherits it.
+    let me = std::process::id().to_string();
+    let most = format!("--nofile={FILES}:{FILES}");
+    let raised = Command::new("prlimit").args(["--pid", &me, &most]).status()?;
+    ensure!(raised.success(), "prlimit cannot allow {FILES} open files");
     let (seconds, rounds) = args.of_station();
     let load = Load { rate: carried()?, seconds };
     println!(
@@ -426,6 +431,8 @@ const TRIAL: u64 = 3;
 const KNOWN: u64 = 2;
 const NEW_FLOWS: u64 = 10_000;
 const CLIENTS: usize = 1_000;
+/// Files that a process may have open.
+const FILES: usize = 8_192;
 /// Clients that follow a series. All together may follow 512.
 const WATCHED: usize = 500;
 /// Octets that a slow client reads a second.
