@@ -27,7 +27,7 @@ use sonde_store::{
 };
 use sonde_sys::clock::{steady_now, unix_now_ns};
 
-use crate::compare::plain;
+use sonde_results::plain_text::plain;
 use crate::exit::{Exit, Failure};
 use crate::output::style::{Style, Tone, terminal_size};
 use crate::output::text_table::{TextColumn, TextTable};
