@@ -160,10 +160,24 @@ pub enum StoreError {
         /// What holds the number.
         claim: String,
     },
+    /// The server has lots that the spool never made: the spool is a copy of an earlier time.
+    #[error(
+        "the spool {} is older than what {claim} has: it was restored from a copy, and its rows would \
+         be taken for repeats; stop the station, remove that folder, say 'DROP TABLE {claim}' there, \
+         and start it again: it goes on after what the server has",
+        path.display()
+    )]
+    SpoolRestored {
+        /// Its folder.
+        path: PathBuf,
+        /// What holds the station's number.
+        claim: String,
+    },
     /// The spool is as large as it may be.
     #[error(
         "the spool {} holds {octets} octets that ClickHouse did not take yet, and may not grow; \
-         bring ClickHouse back, or raise the spool's size; batches are refused until then",
+         bring ClickHouse back, raise the spool's size, or make room on the disk; batches are refused \
+         until then",
         path.display()
     )]
     SpoolFull {

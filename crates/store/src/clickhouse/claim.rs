@@ -114,8 +114,9 @@ fn claims(client: &ClickHouseClient) -> Result<Vec<(u32, String, u64)>, StoreErr
     Ok(all)
 }
 
-/// The tables at the full rate have every lot.
-fn last_lot(client: &ClickHouseClient, station: u32) -> Result<u64, StoreError> {
+/// The greatest number of a lot that the server has of a station; 0: none. The tables at the full rate
+/// have every lot.
+pub(super) fn last_lot(client: &ClickHouseClient, station: u32) -> Result<u64, StoreError> {
     let (database, own) = (client.database(), series_of(station));
     let mut last = 0;
     for (table, series) in [("iv", "series"), ("flow", "exporter"), ("rtt", "series")] {

@@ -121,6 +121,13 @@ impl ClickHouseReader {
         })
     }
 
+    /// Whether the user may change nothing there, by the server's own settings.
+    fn only_reads(&self) -> Result<bool, StoreError> {
+        let question = "SELECT value FROM system.settings WHERE name = 'readonly' FORMAT RowBinary";
+        let mode = rows(&self.client, question, |from| from.text())?;
+        Ok(mode.first().is_some_and(|mode| mode != "0"))
+    }
+
     /// The oldest partition of each table.
     fn oldest_partitions(&self) -> Result<BTreeMap<Table, i64>, StoreError> {
         let question = format!(
@@ -158,8 +165,7 @@ impl Reader for ClickHouseReader {
         let rows = limit.answer_rows.saturating_add(limit.cut.into()).to_string();
         let scanned = limit.scanned_rows.to_string();
         let memory = limit.memory_octets.to_string();
-        let settings = [
-            ("readonly", "1"),
+        let mut settings = vec![
             ("database", self.client.database()),
             ("default_format", "JSONCompact"),
             ("output_format_json_quote_64bit_integers", "0"),
@@ -168,6 +174,10 @@ impl Reader for ClickHouseReader {
             ("max_rows_to_read", &*scanned),
             ("max_memory_usage", &*memory),
         ];
+        // Who may only read may not say so again: the server refuses it.
+        if !self.only_reads()? {
+            settings.push(("readonly", "1"));
+        }
         let body = self.client.select_within(text, &settings, limit).map_err(of_sql)?;
         let mut answer = String::new();
         let most = limit.memory_octets.saturating_add(1);

@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::claim::confirm;
+use super::claim::{confirm, last_lot};
 use super::layout::{self, ServerRow, encode, fields, partition_ns, quote, quoted, structure};
 use super::spool::{IDENTITY, SERIES_SENT, ServerUpkeep, SpoolShared};
 use super::{EVENT_BITS, schema, series_of};
@@ -42,6 +42,9 @@ impl SpoolShared {
             if confirm(&self.client, self.station, name, identity)? {
                 // Another database: it has no labels.
                 self.ship_series(0)?;
+            } else if last_lot(&self.client, self.station)? > self.made_before {
+                let claim = format!("{}.station_{}", self.client.database(), self.station);
+                return Err(StoreError::SpoolRestored { path: self.folder.clone(), claim });
             }
             upkeep.prepared = true;
         }

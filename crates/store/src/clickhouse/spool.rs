@@ -42,7 +42,8 @@ pub struct ClickHouseOptions {
     pub seal_after_ns: i64,
     /// So many rows make a lot sooner.
     pub seal_rows: usize,
-    /// What is kept for how long; of sizes, the server's.
+    /// What is kept for how long; of sizes, the server's. Its floor is of this host's disk: the spool
+    /// takes no more where less is free.
     pub retention: Retention,
 }
 
@@ -74,6 +75,10 @@ pub(super) struct SpoolShared {
     pub(super) station: u32,
     /// Its events up to this number are of a folder that was lost: only the server has them.
     events_before: u64,
+    /// The greatest number of a lot that was made before this process: the server has no greater one.
+    pub(super) made_before: u64,
+    /// The spool may be so large, octets, for what is left of the disk as it was last seen.
+    room_octets: AtomicU64,
     pub(super) retention: Mutex<Arc<Retention>>,
     /// One maintenance at a time; what it knows of the server.
     pub(super) upkeep: Mutex<ServerUpkeep>,
@@ -176,6 +181,8 @@ impl ClickHouseStore {
             client,
             station,
             events_before: catalogue.number(EVENTS_BEFORE)?.unwrap_or(0),
+            made_before: last,
+            room_octets: AtomicU64::new(u64::MAX),
             retention: Mutex::new(Arc::new(options.retention.clone())),
             options,
             upkeep: Mutex::new(upkeep),
@@ -435,9 +442,15 @@ impl StoreBackend for ClickHouseStore {
         *lock(&self.shared.retention) = Arc::new(retention);
     }
 
-    /// Sends what is due. After an error it is sent the next time.
-    fn maintain(&self, now_ns: i64, _free: Option<u64>) -> Result<Maintenance, StoreError> {
+    /// Sends what is due. After an error it is sent the next time. Of the disk the spool leaves as much
+    /// as the rules say.
+    fn maintain(&self, now_ns: i64, free: Option<u64>) -> Result<Maintenance, StoreError> {
         let mut upkeep = lock(&self.shared.upkeep);
+        let floor = lock(&self.shared.retention).floor_octets;
+        let room = free.map(|free| self.spool_octets().saturating_add(free.saturating_sub(floor)));
+        // A journal begins with a few octets: an empty spool on a full disk takes nothing, either.
+        let room = room.map(|room| if free <= Some(floor) { 0 } else { room });
+        self.shared.room_octets.store(room.unwrap_or(u64::MAX), Ordering::Relaxed);
         self.shared.seal_if_due(now_ns, false)?;
         let mut done = Maintenance::default();
         self.shared.there(|| {
@@ -492,7 +505,8 @@ impl Writer for ClickHouseWriter {
                 return Err(StoreError::UnknownSeries(series));
             }
             let octets = state.octets();
-            if octets >= self.shared.options.spool_octets {
+            let room = self.shared.room_octets.load(Ordering::Relaxed);
+            if octets >= self.shared.options.spool_octets.min(room) {
                 return Err(StoreError::SpoolFull { path: self.shared.folder.clone(), octets });
             }
         }

@@ -21,11 +21,11 @@ use crate::support::script::{BASE_NS, Script};
 use crate::support::{model, render::render};
 
 /// Nothing is sent by time alone.
-fn options(server: &ClickHouseServer, station: &str) -> ClickHouseOptions {
+pub fn options(server: &ClickHouseServer, station: &str) -> ClickHouseOptions {
     ClickHouseOptions { seal_after_ns: i64::MAX, ..ClickHouseOptions::new(server.clone(), station) }
 }
 
-fn ask(reader: &dyn Reader, query: &Query) -> String {
+pub fn ask(reader: &dyn Reader, query: &Query) -> String {
     render(&reader.query(query, &Limit::default()).unwrap().answer)
 }
 
@@ -110,12 +110,12 @@ fn answers_every_question(server: &Server, made_up: u32) {
     run.unwrap();
 }
 
-fn labels(target: &str) -> SeriesLabels {
+pub fn labels(target: &str) -> SeriesLabels {
     SeriesLabels { target: target.into(), module: "stamp".into(), ..SeriesLabels::default() }
 }
 
 /// `probes` probes in a second, of which one is lost.
-fn row(series: SeriesId, second: i64, probes: u64) -> IntervalRow {
+pub fn row(series: SeriesId, second: i64, probes: u64) -> IntervalRow {
     let mut record = sonde_results::Interval::empty(0);
     record.start_ns = BASE_NS + second * 1_000_000_000;
     record.end_ns = record.start_ns + 1_000_000_000;
@@ -126,7 +126,7 @@ fn row(series: SeriesId, second: i64, probes: u64) -> IntervalRow {
 }
 
 /// Makes a batch of ten rows of a series durable.
-fn write(store: &dyn StoreBackend, series: SeriesId, number: u64) -> Result<(), StoreError> {
+pub fn write(store: &dyn StoreBackend, series: SeriesId, number: u64) -> Result<(), StoreError> {
     let rows = (0..10).map(|i| row(series, number as i64 * 10 + i, 5)).collect();
     let batch = Batch { writer: "it".into(), number, rows: Rows::Intervals(rows).into() };
     let mut writer = store.writer()?;
@@ -137,7 +137,7 @@ fn write(store: &dyn StoreBackend, series: SeriesId, number: u64) -> Result<(), 
 }
 
 /// Intervals and probes that each table has, of all series.
-fn sums(database: &ClickHouseServer) -> Vec<(u64, u64)> {
+pub fn sums(database: &ClickHouseServer) -> Vec<(u64, u64)> {
     let reader = ClickHouseReader::open(database);
     let sum = |table: Table| {
         let (sent, intervals) = match table.is_raw() {
@@ -158,7 +158,7 @@ fn sums(database: &ClickHouseServer) -> Vec<(u64, u64)> {
 }
 
 /// All four tables have so many batches, each once.
-fn holds(database: &ClickHouseServer, batches: u64) {
+pub fn holds(database: &ClickHouseServer, batches: u64) {
     assert_eq!(sums(database), [(batches * 10, batches * 50); 4]);
 }
 
@@ -297,7 +297,7 @@ fn pass(mut client: TcpStream, server: u16, answers: &AtomicU32) {
 }
 
 /// ClickHouse's error for a second statement of a name.
-const SAME_STATEMENT_RUNS: u32 = 216;
+pub const SAME_STATEMENT_RUNS: u32 = 216;
 
 #[test]
 fn rows_whose_answer_is_lost_are_in_each_table_once() {
@@ -444,35 +444,6 @@ fn a_spool_goes_on_in_an_empty_database_and_not_in_that_of_another() {
     assert!(error.to_string().contains("others.station_0"), "{error}");
     write_to("first", 4).unwrap();
     holds(&server.database("first"), 3);
-}
-
-#[test]
-fn what_is_too_old_or_too_much_is_given_up() {
-    let test = "what_is_too_old_or_too_much_is_given_up";
-    let Some(server) = Server::start(test) else { return };
-    let database = server.database("old");
-    let store = ClickHouseStore::open(&server.spool("ber"), options(&database, "ber")).unwrap();
-    let series = store.register_all(&[labels("a")]).unwrap()[0];
-    let day = DAY_NS / 1_000_000_000;
-    let rows = (0..5).map(|n| row(series, n * day, 5)).collect();
-    let batch = Batch { writer: "it".into(), number: 1, rows: Rows::Intervals(rows).into() };
-    let mut writer = store.writer().unwrap();
-    writer.append(&batch).unwrap();
-    writer.sync().unwrap();
-    store.flush().unwrap();
-    assert_eq!(sums(&database), [(5, 25); 4]);
-    let age_ns = Some(DAY_NS + DAY_NS / 2);
-    let keep = [(Table::Interval, KeepTable { age_ns, octets: None })];
-    store.set_retention(Retention { tables: keep.into(), floor_octets: 0 });
-    let now = BASE_NS + 4 * DAY_NS + 60_000_000_000;
-    let done = store.maintain(now, None).unwrap();
-    assert_eq!((done.expired, sums(&database)[0]), (2, (3, 15)));
-    assert_eq!(store.maintain(now + 1, None).unwrap().expired, 0);
-    let keep = [(Table::Interval1m, KeepTable { age_ns: None, octets: Some(1) })];
-    store.set_retention(Retention { tables: keep.into(), floor_octets: 0 });
-    store.maintain(now + 2, None).unwrap();
-    // The newest partition stays, and so do the other tables.
-    assert_eq!(sums(&database), [(3, 15), (1, 5), (5, 25), (5, 25)]);
 }
 
 #[test]

@@ -7,6 +7,9 @@
 
 mod clickhouse;
 mod clickhouse_events;
+mod clickhouse_faults;
+mod clickhouse_operators;
+#[path = "../../../../tests/support/clickhouse_server.rs"]
 mod clickhouse_server;
 mod faults;
 mod foreign;
@@ -16,3 +19,5 @@ mod size;
 #[path = "../../../../tests/support/store_rows.rs"]
 mod store_rows;
 mod support;
+
+use faults::skipped;

@@ -3,6 +3,7 @@
 //!
 //! `SONDE_BLESS=1` writes the answers of the model into the files: read them.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::support::script::{
@@ -115,6 +116,35 @@ pub fn check(state: &str, name: &str, script: &Script, ask: &dyn Fn(&Query) -> S
     for q in &script.questions {
         assert_eq!(ask(&q.query), q.expected, "{state}, {name}, line {}: {}", q.line, q.text);
     }
+}
+
+/// The place of a query's kind in a list of all. A new kind does not compile before it is here.
+fn kind_of(query: &Query) -> usize {
+    match query {
+        Query::Overview(_) => 0,
+        Query::Series(_) => 1,
+        Query::Bands(_) => 2,
+        Query::Heat(_) => 3,
+        Query::Top(_) => 4,
+        Query::RttTop(_) => 5,
+        Query::Availability(_) => 6,
+        Query::Events(_) => 7,
+        Query::Evidence(_) => 8,
+        Query::BadSamples(_) => 9,
+        Query::FlowRates(_) => 10,
+        Query::Merged(_) => 11,
+    }
+}
+
+/// One more than the greatest of [`kind_of`].
+const KINDS: usize = 12;
+
+/// Each backend answers all scripts with the same data: so they ask every kind of query.
+#[test]
+fn scripts_ask_every_kind_of_query() {
+    let asked = scripts().into_iter().flat_map(|(_, script)| script.questions);
+    let kinds: BTreeSet<usize> = asked.map(|question| kind_of(&question.query)).collect();
+    assert_eq!(kinds, (0..KINDS).collect());
 }
 
 #[test]

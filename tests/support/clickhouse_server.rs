@@ -1,7 +1,7 @@
 //! A ClickHouse server as Debian packages it, on ports of its own, with a folder of its own.
 //!
 //! `scripts/interop.sh` unpacks the package and sets `SONDE_CLICKHOUSE` to its folder; else one that is
-//! installed is used.
+//! installed is used. Who includes this has `skipped` at its root.
 
 use std::ffi::OsString;
 use std::net::{TcpListener, TcpStream};
@@ -11,12 +11,11 @@ use std::time::{Duration, Instant};
 
 use sonde_store::ClickHouseServer;
 
-use crate::faults::skipped;
-use crate::support::Folder;
+use crate::skipped;
 
 /// A running server.
 pub struct Server {
-    folder: Folder,
+    folder: PathBuf,
     command: Vec<OsString>,
     libraries: String,
     port: u16,
@@ -37,9 +36,9 @@ impl Server {
             .map(|f| root.join(f).join(format!("{}-linux-gnu", std::env::consts::ARCH)))
             .map(|path| path.display().to_string());
         let libraries = if unpacked.is_some() { folders.join(":") } else { String::new() };
-        let folder = Folder::new(test);
+        let folder = folder(test);
         let port = free_port();
-        let config = folder.path().join("server/config.xml");
+        let config = folder.join("server/config.xml");
         let config = format!("--config-file={}", config.display());
         let command = vec![program.into_os_string(), config.into()];
         let mut server = Server { folder, command, libraries, port, child: None };
@@ -55,8 +54,8 @@ impl Server {
             return None;
         };
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/interop/chdb_http.py");
-        let (folder, port) = (Folder::new(test), free_port());
-        let path = folder.path().join("server");
+        let (folder, port) = (folder(test), free_port());
+        let path = folder.join("server");
         std::fs::create_dir_all(&path).unwrap();
         let command = vec![python, script.into(), port.to_string().into(), path.into_os_string()];
         let mut server = Server { folder, command, libraries: String::new(), port, child: None };
@@ -65,7 +64,7 @@ impl Server {
     }
 
     fn configure(&self) {
-        let path = self.folder.path().join("server");
+        let path = self.folder.join("server");
         ["data", "tmp"].iter().for_each(|f| std::fs::create_dir_all(path.join(f)).unwrap());
         let at = path.display();
         let (http, tcp) = (self.port, free_port());
@@ -77,11 +76,22 @@ impl Server {
              <default_database>default</default_database><mark_cache_size>50000000</mark_cache_size>\
              </yandex>"
         );
-        let user = "<password></password><networks><ip>127.0.0.1</ip></networks>\
-                    <profile>default</profile><quota>default</quota>";
+        let user = |name: &str, password: &str, profile: &str, more: &str| {
+            format!(
+                "<{name}><password>{password}</password><networks><ip>127.0.0.1</ip></networks>\
+                 <profile>{profile}</profile><quota>default</quota>{more}</{name}>"
+            )
+        };
+        let only = "<allow_databases><database>own</database></allow_databases>";
+        let users = [
+            user("default", "", "default", ""),
+            user("keeper", "k", "default", only),
+            user("reader", "r", "reads", only),
+        ]
+        .concat();
         let users = format!(
-            "<yandex><profiles><default></default></profiles><users><default>{user}</default></users>\
-             <quotas><default></default></quotas></yandex>"
+            "<yandex><profiles><default></default><reads><readonly>2</readonly></reads></profiles>\
+             <users>{users}</users><quotas><default></default></quotas></yandex>"
         );
         std::fs::write(path.join("config.xml"), config).unwrap();
         std::fs::write(path.join("users.xml"), users).unwrap();
@@ -89,7 +99,7 @@ impl Server {
 
     /// Starts it again where it was ended.
     pub fn run(&mut self) {
-        let path = self.folder.path().join("server");
+        let path = self.folder.join("server");
         let mut command = Command::new(&self.command[0]);
         command
             .args(&self.command[1..])
@@ -128,16 +138,32 @@ impl Server {
         ClickHouseServer::parse(&format!("http://127.0.0.1:{}/{name}", self.port)).unwrap()
     }
 
+    /// The database `own`, as `keeper` may write it (password `k`), or as `reader` may read it (`r`).
+    pub fn own_database(&self, user: &str, password: &str) -> ClickHouseServer {
+        let url = format!("http://{user}@127.0.0.1:{}/own", self.port);
+        ClickHouseServer::parse(&url).unwrap().with_password(password.into())
+    }
+
     /// The folder of a station.
     pub fn spool(&self, station: &str) -> PathBuf {
-        self.folder.path().join(Path::new(station))
+        self.folder.join(Path::new(station))
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
         self.kill();
+        let _ = std::fs::remove_dir_all(&self.folder);
     }
+}
+
+/// A folder of that name, in memory where that can be.
+fn folder(name: &str) -> PathBuf {
+    let memory = Path::new("/dev/shm");
+    let base = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+    let path = base.join(format!("sonde-store-{name}-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&path);
+    path
 }
 
 pub fn free_port() -> u16 {
