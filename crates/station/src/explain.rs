@@ -32,6 +32,7 @@ use self::due::{DueCounts, OwnFault, UnitFacts};
 use self::kept::KeptExplanation;
 use self::labels::QuestionLabels;
 use self::paths::PathBook;
+use crate::keep::station_of;
 
 /// Why an event is not explained.
 #[derive(Debug, thiserror::Error)]
@@ -56,7 +57,9 @@ pub struct ExplainInput<'a> {
     pub reader: &'a dyn Reader,
     /// All series, by number.
     pub series: &'a [Series],
-    /// What is known of the ways to targets.
+    /// The station that asks.
+    pub station: &'a str,
+    /// What is known of its ways to targets.
     pub paths: &'a PathBook,
     /// What each question to the store may cost.
     pub limit: &'a Limit,
@@ -88,18 +91,29 @@ pub fn explain_event(
     let Some(subject) = ExplainSubject::of(event) else {
         return Err(ExplainError::Kind(event.kind.clone()));
     };
-    let gather = Gather { input, subject: &subject };
+    let unknown = PathBook::default();
+    let gather = Gather {
+        input,
+        subject: &subject,
+        series: input
+            .series
+            .iter()
+            .filter(|series| series.labels.station == subject.station)
+            .cloned()
+            .collect(),
+        paths: if subject.station == input.station { input.paths } else { &unknown },
+    };
     let times = gather.times(event)?;
     let kinds = gather.kinds(&times)?;
     let (mut now, mut before) = (Vec::new(), Vec::new());
     for kind in &kinds {
         let whole = times.during.to_ns - times.during.from_ns;
-        now.extend(gather.ask(times.during, whole, kind, SeriesFilter::default())?.rows);
+        now.extend(gather.ask(times.during, whole, kind, gather.all_series())?.rows);
         if times.windows > 0 {
-            before.extend(gather.ask(times.before, whole, kind, SeriesFilter::default())?.rows);
+            before.extend(gather.ask(times.before, whole, kind, gather.all_series())?.rows);
         }
     }
-    let mut labels = QuestionLabels::new(input.series, input.paths, &now);
+    let mut labels = QuestionLabels::new(&gather.series, gather.paths, &now);
     let mut then = gather.usual_windows(before, times.windows);
     let mut question = Question {
         onset_ns: times.during.from_ns,
@@ -219,11 +233,22 @@ fn find_labels(all: &[Series], id: SeriesId) -> Option<&SeriesLabels> {
 struct Gather<'a> {
     input: &'a ExplainInput<'a>,
     subject: &'a ExplainSubject,
+    /// The series of the event's station, by number: others that share the store have units, targets
+    /// and interfaces of the same names, and are elsewhere.
+    series: Vec<Series>,
+    /// What is known of that station's ways to targets.
+    paths: &'a PathBook,
 }
 
 impl Gather<'_> {
     fn is_subject(&self, id: SeriesId) -> bool {
-        find_labels(self.input.series, id).is_some_and(|labels| self.subject.fits(labels))
+        find_labels(&self.series, id).is_some_and(|labels| self.subject.fits(labels))
+    }
+
+    /// All that the event's station measures.
+    fn all_series(&self) -> SeriesFilter {
+        let station = ("station".to_owned(), self.subject.station.clone());
+        SeriesFilter { labels: [station].into(), ..SeriesFilter::default() }
     }
 
     fn ask(
@@ -349,7 +374,7 @@ impl Gather<'_> {
             unit,
             target,
             judged: event.evidence["window"]["samples"].as_u64().unwrap_or(0),
-            runs: self.input.paths.measures(unit, target),
+            runs: self.paths.measures(unit, target),
             events: &events,
             now_ns: self.input.now_ns,
         }))
@@ -357,7 +382,7 @@ impl Gather<'_> {
 
     /// The series that the event is about.
     fn own_series(&self) -> Vec<SeriesId> {
-        let all = self.input.series.iter();
+        let all = self.series.iter();
         all.filter(|series| self.subject.fits(&series.labels)).map(|series| series.id).collect()
     }
 
@@ -428,7 +453,11 @@ impl Gather<'_> {
         let Answer::Events(rows) = self.query(&Query::Events(list))? else {
             return Err(other_answer());
         };
-        let told = |event: &StoredEvent| OTHERS.contains(&event.kind.as_str()) && event != own;
+        let told = |event: &StoredEvent| {
+            OTHERS.contains(&event.kind.as_str())
+                && event != own
+                && station_of(event).is_none_or(|name| name == self.subject.station)
+        };
         Ok(rows.into_iter().map(|row| row.event).filter(told).collect())
     }
 }

@@ -118,7 +118,7 @@ impl RowMaker {
                 self.add_streams(unit, &about.streams, registry)?;
                 for (target, why) in &about.left_out {
                     let title = format!("{unit} does not measure {target}: {why}");
-                    registry.event(event("target_left_out", now_ns, title))?;
+                    registry.event(self.event("target_left_out", now_ns, title))?;
                 }
             }
             Said::ProbeEvent(Event::Added(streams)) => self.add_streams(unit, streams, registry)?,
@@ -159,10 +159,10 @@ impl RowMaker {
             }
             Said::Lost(n) => {
                 let title = format!("{unit}: {n} records found no room and are lost");
-                registry.event(event("records_lost", now_ns, title))?;
+                registry.event(self.event("records_lost", now_ns, title))?;
             }
-            Said::Gap(gap) => registry.event(of_gap(gap, utc_offset_ns))?,
-            Said::Notice(notice) => registry.event(of_notice(notice, now_ns))?,
+            Said::Gap(gap) => registry.event(self.of_gap(gap, utc_offset_ns))?,
+            Said::Notice(notice) => registry.event(self.of_notice(notice, now_ns))?,
             Said::ProbeEvent(Event::Sample(_) | Event::Undelivered(_) | Event::Ended(_))
             | Said::LeftOut(_)
             | Said::Reflector(_)
@@ -254,6 +254,37 @@ impl RowMaker {
         }
     }
 
+    /// An event of this station, which says so: others may keep theirs in the same ClickHouse.
+    fn event(&self, kind: &str, now_ns: i64, title: String) -> StoredEvent {
+        StoredEvent {
+            kind: kind.into(),
+            severity: EventSeverity::Warning,
+            series: None,
+            begin_ns: now_ns,
+            end_ns: Some(now_ns),
+            title,
+            evidence: json!({"station": self.station}),
+        }
+    }
+
+    fn of_gap(&self, gap: &Gap, utc_offset_ns: i64) -> StoredEvent {
+        let (from, to) = (gap.from.as_nanos() - utc_offset_ns, gap.to.as_nanos() - utc_offset_ns);
+        let title = format!("{} measured nothing: {}", gap.unit, gap.why);
+        let evidence = json!({"station": self.station, "unit": gap.unit.as_str(), "why": gap.why});
+        StoredEvent { end_ns: Some(to), evidence, ..self.event("gap", from, title) }
+    }
+
+    fn of_notice(&self, notice: &Notice, now_ns: i64) -> StoredEvent {
+        let (kind, severity) = match notice {
+            Notice::Failed(..) => ("unit_failed", EventSeverity::Warning),
+            Notice::Refused(..) => ("unit_refused", EventSeverity::Critical),
+            Notice::Stuck(_) => ("unit_stuck", EventSeverity::Critical),
+            Notice::Recovered(_) => ("unit_recovered", EventSeverity::Info),
+        };
+        let evidence = json!({"station": self.station, "unit": notice.unit().as_str()});
+        StoredEvent { severity, evidence, ..self.event(kind, now_ns, notice.to_string()) }
+    }
+
     fn add_streams(
         &mut self,
         unit: &UnitId,
@@ -275,6 +306,12 @@ impl RowMaker {
         row.start_ns -= utc_offset_ns;
         self.intervals.push(row);
     }
+}
+
+/// The station that keeps an event, where the event says so.
+pub(crate) fn station_of(event: &StoredEvent) -> Option<&str> {
+    let evidence = &event.evidence;
+    evidence["labels"]["station"].as_str().or_else(|| evidence["station"].as_str())
 }
 
 fn one(registry: &mut dyn Registry, labels: SeriesLabels) -> Result<SeriesId, StoreError> {
@@ -312,41 +349,6 @@ pub(crate) fn labels_of(station: &str, unit: &UnitId, streams: &[StreamInfo]) ->
         }
     };
     streams.iter().map(labels).collect()
-}
-
-fn event(kind: &str, now_ns: i64, title: String) -> StoredEvent {
-    StoredEvent {
-        kind: kind.into(),
-        severity: EventSeverity::Warning,
-        series: None,
-        begin_ns: now_ns,
-        end_ns: Some(now_ns),
-        title,
-        evidence: json!({}),
-    }
-}
-
-fn of_gap(gap: &Gap, utc_offset_ns: i64) -> StoredEvent {
-    let (from, to) = (gap.from.as_nanos() - utc_offset_ns, gap.to.as_nanos() - utc_offset_ns);
-    StoredEvent {
-        end_ns: Some(to),
-        evidence: json!({"unit": gap.unit.as_str(), "why": gap.why}),
-        ..event("gap", from, format!("{} measured nothing: {}", gap.unit, gap.why))
-    }
-}
-
-fn of_notice(notice: &Notice, now_ns: i64) -> StoredEvent {
-    let (kind, severity) = match notice {
-        Notice::Failed(..) => ("unit_failed", EventSeverity::Warning),
-        Notice::Refused(..) => ("unit_refused", EventSeverity::Critical),
-        Notice::Stuck(_) => ("unit_stuck", EventSeverity::Critical),
-        Notice::Recovered(_) => ("unit_recovered", EventSeverity::Info),
-    };
-    StoredEvent {
-        severity,
-        evidence: json!({"unit": notice.unit().as_str()}),
-        ..event(kind, now_ns, notice.to_string())
-    }
 }
 
 #[cfg(test)]

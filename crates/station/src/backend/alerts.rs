@@ -22,6 +22,7 @@ use crate::alert::silence::{Mute, MuteKind};
 use crate::judge::maintenance::CONFIGURED;
 use crate::judge::settings::LABELS;
 use crate::judge::trouble::Trouble;
+use crate::keep::station_of;
 use crate::runner::Station;
 
 impl Alerts for StationBackend {
@@ -174,9 +175,13 @@ fn is_about(event: &StoredEvent, labels: &LabelSet) -> bool {
         Some(of_event) => bounded_labels(of_event) == *labels,
         None => {
             let unit = event.evidence.get("unit").and_then(|unit| unit.as_str());
+            let station = labels.get("station").map(String::as_str);
+            // Another station in the same ClickHouse may have a unit of that name.
+            let same_station = station_of(event).is_none_or(|name| Some(name) == station);
             let failed = labels.get("alertname").is_some_and(|name| name == "UnitFailed");
             event.kind.starts_with("unit_")
                 && failed
+                && same_station
                 && labels.get("unit").map(String::as_str) == unit
         }
     }

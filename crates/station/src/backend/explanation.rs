@@ -23,7 +23,12 @@ impl StationBackend {
             return Ok(kept.to_api(id));
         }
         let stop = self.core.deadlines.begin(query_end());
-        let found = explain_now(&*self.core.reader, &self.core.paths.get(), &event, stop);
+        let found = explain_now(
+            &*self.core.reader,
+            (&self.core.name, &self.core.paths.get()),
+            &event,
+            stop,
+        );
         found.map(|found| found.to_api(id)).map_err(|error| match error {
             ExplainError::Store(error) => of_store(&error),
             error => ProblemDetails::new(ProblemKind::Unprocessable, error.to_string()),

@@ -19,6 +19,7 @@ use super::{StationBackend, ending, other_answer};
 use crate::alert::model::LabelSet;
 use crate::judge::conclude::SLA_MONTH;
 use crate::judge::trouble::{Trouble, TroubleKind};
+use crate::keep::station_of;
 use crate::runner::Station;
 use crate::service::utc_now;
 
@@ -122,7 +123,7 @@ impl KnownMonth {
 }
 
 impl StationBackend {
-    /// Months that have closed, of which the store has events, and those that fill. Without
+    /// Months of this station that have closed, of which the store has events, and those that fill. Without
     /// `revisions` the last figures of each.
     fn all_months(
         &self,
@@ -133,7 +134,10 @@ impl StationBackend {
         let range = TimeRange { from_ns: i64::MIN, to_ns: i64::MAX };
         let ask = Query::Events(EventList { range, filter, ..EventList::default() });
         let Answer::Events(rows) = self.query(&ask)?.answer else { return Err(other_answer()) };
-        let closed = rows.iter().filter_map(|row| KnownMonth::of_event(&row.event));
+        // Those that fill are known of this station alone, and its report is of itself.
+        let own = |event: &StoredEvent| station_of(event).is_none_or(|name| name == self.core.name);
+        let closed = rows.iter().filter(|row| own(&row.event));
+        let closed = closed.filter_map(|row| KnownMonth::of_event(&row.event));
         let standings = self.core.station(Station::standings).ok_or_else(ending)?;
         let filling = standings.into_iter().filter_map(|standing| {
             Some(KnownMonth {

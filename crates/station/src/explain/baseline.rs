@@ -55,8 +55,8 @@ pub(super) fn limits(
     let range = if times.windows > 0 { times.before } else { times.during };
     let of_probes = if delay == Delay::Passive { Delay::RttNet } else { delay };
     let all = [
-        (of_probes, usual(gather, range, of_probes, SeriesFilter::default())?),
-        (Delay::Passive, usual(gather, range, Delay::Passive, SeriesFilter::default())?),
+        (of_probes, usual(gather, range, of_probes, gather.all_series())?),
+        (Delay::Passive, usual(gather, range, Delay::Passive, gather.all_series())?),
     ];
     let groups = gather.subject.groups();
     let is_own = |usual: &UsualDelay| {

@@ -30,11 +30,16 @@ pub(super) fn grown(
     gather: &Gather<'_>,
     times: &ExplainTimes,
 ) -> Result<Vec<GrownFlow>, StoreError> {
-    let meters = gather.input.series.iter().any(|s| s.labels.module == MODULE_FLOW);
+    let meters = gather.series.iter().any(|s| s.labels.module == MODULE_FLOW);
     if times.windows == 0 || !meters {
         return Ok(Vec::new());
     }
-    let ask = FlowRates { during: times.during, before: times.before, ..FlowRates::default() };
+    let ask = FlowRates {
+        during: times.during,
+        before: times.before,
+        filter: gather.all_series(),
+        ..FlowRates::default()
+    };
     let Answer::FlowRates(points) = gather.query(&Query::FlowRates(ask))? else {
         return Err(other_answer());
     };
@@ -48,11 +53,11 @@ pub(super) fn grown(
         if flow.during_bps - flow.before_bps < rise / 2.0 {
             continue;
         }
-        let labels = find_labels(gather.input.series, point.exporter);
+        let labels = find_labels(&gather.series, point.exporter);
         let unit = labels.and_then(|labels| labels.free.get("unit")).cloned().unwrap_or_default();
-        let points = gather.input.paths.points(&unit);
+        let points = gather.paths.points(&unit);
         let interface = points.get(usize::from(point.point)).cloned();
-        let rate = interface.as_deref().and_then(|name| gather.input.paths.rate_bps(name));
+        let rate = interface.as_deref().and_then(|name| gather.paths.rate_bps(name));
         grown.push(GrownFlow {
             interface,
             unit,

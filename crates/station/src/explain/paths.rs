@@ -95,11 +95,11 @@ impl PathBook {
         self.rates = rates;
     }
 
-    /// A unit measures these streams: beside those that it had, or (`whole`) instead of them. The
+    /// A unit of the station measures these streams: beside those that it had, or (`whole`) instead of them. The
     /// targets whose address is another one now, as events.
     pub fn streams(
         &mut self,
-        unit: &UnitId,
+        (station, unit): (&str, &UnitId),
         streams: &[StreamInfo],
         whole: bool,
         now_ns: i64,
@@ -114,7 +114,7 @@ impl PathBook {
             let old = self.addresses.get(&name);
             let others = old.filter(|old| !addresses.is_subset(old));
             if let Some(old) = others {
-                changed.push(address_change(unit, target, old, addresses, now_ns));
+                changed.push(address_change((station, unit), target, old, addresses, now_ns));
             }
             self.addresses.insert(name, addresses.clone());
         }
@@ -199,7 +199,7 @@ fn route_change(
 }
 
 fn address_change(
-    unit: &UnitId,
+    (station, unit): (&str, &UnitId),
     target: &str,
     old: &BTreeSet<IpAddr>,
     new: &BTreeSet<IpAddr>,
@@ -216,7 +216,7 @@ fn address_change(
         end_ns: Some(now_ns),
         title: format!("{unit}: {target} is {} now, and was {}", list(new), list(old)),
         evidence: json!({
-            "labels": {"unit": unit.as_str(), "target": target},
+            "labels": {"station": station, "unit": unit.as_str(), "target": target},
             "text": "as its name resolves",
             "from": old, "to": new,
             "targets": [target],
@@ -259,10 +259,10 @@ mod tests {
     fn an_address_that_is_another_one_is_told_and_one_more_stream_is_not() {
         let (unit, mut book) = (UnitId::new("probe.a"), PathBook::default());
         let both = [info("muc", "192.0.2.9"), info("ber", "192.0.2.8")];
-        assert_eq!(book.streams(&unit, &both, true, 5), []);
-        assert_eq!(book.streams(&unit, &both[..1], false, 6), []);
+        assert_eq!(book.streams(("s", &unit), &both, true, 5), []);
+        assert_eq!(book.streams(("s", &unit), &both[..1], false, 6), []);
         assert_eq!(book.address("probe.a", "muc"), Some(address("192.0.2.9")));
-        let told = book.streams(&unit, &[info("muc", "198.51.100.9")], true, 7);
+        let told = book.streams(("s", &unit), &[info("muc", "198.51.100.9")], true, 7);
         assert_eq!(told.len(), 1);
         assert_eq!(told[0].title, "probe.a: muc is 198.51.100.9 now, and was 192.0.2.9");
         assert_eq!((told[0].begin_ns, &*told[0].kind), (7, "address_change"));
@@ -279,7 +279,7 @@ mod tests {
     fn targets_that_go_over_together_are_one_change() {
         let (unit, mut book) = (UnitId::new("probe.a"), PathBook::default());
         let targets = [info("a", "10.0.0.1"), info("b", "10.0.0.2"), info("c", "10.0.0.3")];
-        book.streams(&unit, &targets, true, 0);
+        book.streams(("s", &unit), &targets, true, 0);
         let of = |hops: [&str; 3]| -> BTreeMap<IpAddr, PathWay> {
             let ways = hops.into_iter().map(|hop| way("eth0", hop));
             targets.iter().map(|t| t.destination.ip()).zip(ways).collect()

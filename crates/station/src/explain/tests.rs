@@ -30,6 +30,8 @@ const END: i64 = FAULT + 30 * SECOND;
 struct Bed {
     _folder: Folder,
     store: Store,
+    /// Who measures what is added.
+    station: &'static str,
     book: PathBook,
     rng: fastrand::Rng,
     rows: Vec<IntervalRow>,
@@ -54,6 +56,7 @@ impl Bed {
         Bed {
             _folder: folder,
             store,
+            station: "ber",
             book: PathBook::default(),
             rng: fastrand::Rng::with_seed(seed),
             rows: Vec::new(),
@@ -65,7 +68,7 @@ impl Bed {
 
     fn series(&self, unit: &str, target: &str, class: &str, module: &str, port: u16) -> SeriesId {
         let labels = SeriesLabels {
-            station: "ber".into(),
+            station: self.station.into(),
             target: target.into(),
             class: class.into(),
             module: module.into(),
@@ -182,6 +185,7 @@ impl Bed {
         let input = ExplainInput {
             reader: &reader,
             series: &series,
+            station: "ber",
             paths: &self.book,
             limit: &limit,
             now_ns: END,
@@ -239,6 +243,85 @@ fn series_are_found_by_number_and_are_of_the_station_of_the_event() {
     let fits = |id| find_labels(&all, id).map(|labels| subject.fits(labels));
     assert_eq!(numbers.map(fits), [Some(false), Some(true), Some(false)]);
     assert_eq!([0, 2, 3 << 20, u32::MAX].map(|id| fits(SeriesId(id))), [None; 4]);
+}
+
+#[test]
+fn what_another_station_saw_changes_no_explanation() {
+    let found = |others: bool| {
+        let name = format!("explain-stations-{others}");
+        let mut bed = Bed::new(&name, 7);
+        for target in ["muc", "ham"] {
+            for class in ["BE", "EF"] {
+                bed.probe(target, class, 0, |fault| Second {
+                    loss: if fault && target == "muc" && class == "EF" { 0.15 } else { 0.0 },
+                    ..Second::default()
+                });
+            }
+        }
+        bed.traffic("192.0.2.0/24", |_| 0);
+        bed.flow("10.0.0.1", (BASE, END), 8_000_000);
+        if others {
+            // Another one loses on all of the same name, and its flow grows at the same time.
+            bed.station = "fra";
+            for (target, class) in [("muc", "BE"), ("muc", "EF"), ("ham", "BE"), ("ham", "EF")] {
+                bed.probe(target, class, 0, |fault| Second {
+                    loss: if fault { 0.6 } else { 0.0 },
+                    late: fault,
+                    ..Second::default()
+                });
+            }
+            bed.traffic("192.0.2.0/24", |fault| if fault { 90_000_000 } else { 0 });
+            bed.flow("10.0.0.2", (FAULT, END), 400_000_000);
+            for (kind, labels) in
+                [("route_change", json!({"station": "fra"})), ("gap", Value::Null)]
+            {
+                let event = StoredEvent {
+                    kind: kind.into(),
+                    end_ns: Some(FAULT),
+                    evidence: json!({"station": "fra", "labels": labels, "targets": ["muc"]}),
+                    ..loss("muc", "EF")
+                };
+                bed.store.add_event(&event).unwrap();
+            }
+        }
+        bed.explain(&loss("muc", "EF"))
+    };
+    let alone = found(false);
+    assert_eq!(alone.causes[0].names, ["class EF on target muc"], "{alone:?}");
+    assert_eq!(found(true), alone);
+}
+
+/// What this host knows of its interfaces says nothing of another station's.
+#[test]
+fn an_event_of_another_station_is_explained_without_the_ways_of_this_one() {
+    let mut bed = Bed::new("explain-elsewhere", 8);
+    bed.station = "fra";
+    let unit = UnitId::new("probe.core");
+    let mut ways = BTreeMap::new();
+    for (target, address) in [("muc", "192.0.2.9"), ("ham", "192.0.2.10")] {
+        let address: IpAddr = address.parse().unwrap();
+        let info = sonde_results::StreamInfo {
+            target: target.into(),
+            source: "192.0.2.1:1".parse().unwrap(),
+            destination: (address, 862).into(),
+            dscp: 0,
+            ssid: 0,
+            ip_length: 72,
+            period_ns: 1,
+        };
+        bed.book.streams(("ber", &unit), &[info], false, 0);
+        let interface = if target == "muc" { "eth0" } else { "eth1" }.to_owned();
+        ways.insert(address, PathWay { interface, next_hop: address });
+        bed.probe(target, "BE", 0, |fault| Second {
+            loss: if fault && target == "muc" { 0.1 } else { 0.0 },
+            ..Second::default()
+        });
+    }
+    bed.book.look("ber", &ways, 0);
+    let mut event = loss("muc", "BE");
+    event.evidence["labels"]["station"] = json!("fra");
+    let found = bed.explain(&event);
+    assert_eq!(found.causes[0].names, ["target muc"], "{found:?}");
 }
 
 #[test]
@@ -301,7 +384,7 @@ fn a_filled_uplink_is_named_with_its_flow() {
     let mut ways = BTreeMap::new();
     for (target, address) in targets {
         let address: IpAddr = address.parse().unwrap();
-        bed.book.streams(&unit, &[stream(target, address)], false, 0);
+        bed.book.streams(("ber", &unit), &[stream(target, address)], false, 0);
         let interface = if target == "ber" { "eth1" } else { "eth0" }.to_owned();
         ways.insert(address, PathWay { interface, next_hop: address });
         bed.probe(target, "BE", 0, |fault| Second {
@@ -406,7 +489,7 @@ fn a_slow_server_is_told_from_its_path() {
     let mut bed = Bed::new("explain-server", 3);
     let unit = UnitId::new("probe.core");
     for (target, address) in [("web", "192.0.2.9"), ("ham", "198.51.100.1")] {
-        bed.book.streams(&unit, &[stream(target, address.parse().unwrap())], false, 0);
+        bed.book.streams(("ber", &unit), &[stream(target, address.parse().unwrap())], false, 0);
         bed.probe(target, "BE", 0, |_| Second::default());
     }
     bed.traffic("192.0.2.0/24", |fault| if fault { 40_000_000 } else { 0 });
@@ -549,6 +632,7 @@ fn other_events_and_times_without_samples_have_none() {
     let input = ExplainInput {
         reader: &reader,
         series: &series,
+        station: "ber",
         paths: &bed.book,
         limit: &limit,
         now_ns: END,

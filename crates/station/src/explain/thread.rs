@@ -156,20 +156,22 @@ impl ExplainService {
     }
 }
 
-/// Explains an event now, from the store and what is known of the ways. `stop` ends it.
+/// Explains an event now, from the store and what the station of that name knows of its ways. `stop`
+/// ends it.
 ///
 /// # Errors
 /// As of [`explain_event`].
 pub fn explain_now(
     reader: &dyn Reader,
-    book: &PathBook,
+    (station, book): (&str, &PathBook),
     event: &StoredEvent,
     stop: Arc<AtomicBool>,
 ) -> Result<KeptExplanation, ExplainError> {
     let limit = Limit { scanned_rows: MOST_ROWS, stop: Some(stop), ..Limit::default() };
     let series = reader.series()?;
     let now_ns = unix_now_ns();
-    let input = ExplainInput { reader, series: &series, paths: book, limit: &limit, now_ns };
+    let (paths, limit) = (book, &limit);
+    let input = ExplainInput { reader, series: &series, station, paths, limit, now_ns };
     explain_event(&input, event)
 }
 
@@ -229,7 +231,8 @@ impl Explaining {
                 }
             }
             ExplainOrder::Streams { unit, streams, whole } => {
-                let changed = self.book.lock().streams(&unit, &streams, whole, unix_now_ns());
+                let whose = (self.station.as_str(), &unit);
+                let changed = self.book.lock().streams(whose, &streams, whole, unix_now_ns());
                 self.keep(changed);
                 // The ways to new targets are wanted before something happens to them.
                 self.look = now;
@@ -255,7 +258,8 @@ impl Explaining {
 
     fn explain(&self, id: EventId) -> Result<(), ExplainError> {
         let Some(event) = self.store.event(id)? else { return Ok(()) };
-        let found = explain_now(&*self.reader, &self.book.get(), &event, self.ends.clone())?;
+        let known = (self.station.as_str(), &self.book.get());
+        let found = explain_now(&*self.reader, known, &event, self.ends.clone())?;
         let value = serde_json::to_value(&found).unwrap_or_default();
         self.store.note_event(id, FIELD, Some(value))?;
         Ok(())

@@ -10,22 +10,19 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use sonde_meter::sla::{Usual, same_hours};
-use sonde_results::Interval;
 use sonde_run::error::RunError;
 use sonde_run::probe::Event;
 use sonde_run::running::{Latest, Next, RecordReceiver, Stop};
 use sonde_run::thread;
-use sonde_store::query::{Delay, EventList, Merged, TimeRange};
-use sonde_store::{
-    Answer, EventFilter, EventId, Limit, Query, SeriesFilter, StoreBackend, StoreError,
-};
+use sonde_store::query::{EventList, TimeRange};
+use sonde_store::{Answer, EventFilter, EventId, Limit, Query, StoreBackend};
 use sonde_sys::clock::{steady_now, steady_scale, unix_now_ns};
 
 use super::series::EventSeries;
 use super::settings::JudgeSettings;
 use super::trouble::{JudgeFinding, TroubleKind};
-use super::{JudgeState, JudgeStatus, Standing, StationJudge, UsualWanted};
+use super::usual::read_usual;
+use super::{JudgeState, JudgeStatus, Standing, StationJudge};
 use crate::alert::alerting::AlertInput;
 use crate::alert::delivery::AlertService;
 use crate::alert::silence::Mute;
@@ -147,7 +144,8 @@ fn read_state(file: &Path) -> Result<Option<JudgeState>, RunError> {
 }
 
 /// Ends events that last in the store, and of which the judge knows nothing: they were kept, and
-/// the state that says so was not saved any more.
+/// the state that says so was not saved any more. Those of other stations in the same ClickHouse the
+/// store leaves as they are.
 fn end_orphans(
     store: &dyn StoreBackend,
     judge: &StationJudge,
@@ -261,42 +259,13 @@ impl Judging {
     /// Reads what is usual in hours that are wanted: some in each turn.
     fn find_usuals(&mut self, now_ns: i64) {
         for wanted in self.judge.wanted_usuals(now_ns, USUALS) {
-            let found = self.usual(&wanted);
+            let found = read_usual(&*self.store.reader(), &wanted);
             let usual = found.unwrap_or_else(|why| {
                 tracing::warn!("what is usual of {:?} cannot be read: {why}", wanted.labels);
                 None
             });
             self.judge.set_usual(&wanted, usual);
         }
-    }
-
-    fn usual(&self, wanted: &UsualWanted) -> Result<Option<Usual>, StoreError> {
-        let label = |name: &str| wanted.labels.get(name).cloned().unwrap_or_default();
-        let traffic = label("unit").starts_with("rtt.");
-        let mut filter = SeriesFilter::default();
-        filter.labels.insert("unit".into(), label("unit"));
-        if traffic {
-            filter.groups.push(label("target"));
-        } else {
-            filter.labels.insert("target".into(), label("target"));
-            filter.labels.insert("class".into(), label("class"));
-        }
-        let delay = if traffic { Delay::Passive } else { Delay::default() };
-        let mut hours = Vec::new();
-        for hour in same_hours(wanted.hour_ns) {
-            let range = TimeRange { from_ns: hour.start_ns, to_ns: hour.end_ns };
-            let query = Query::Merged(Merged { range, filter: filter.clone(), delay });
-            let answer = self.store.reader().query(&query, &Limit::default())?.answer;
-            let Answer::Merged(record) = answer else { continue };
-            hours.push(record.map(|mut record| {
-                if traffic {
-                    record.rtt = record.rtt_net.clone();
-                }
-                *record
-            }));
-        }
-        let hours: Vec<Option<&Interval>> = hours.iter().map(Option::as_ref).collect();
-        Ok(Usual::of(&wanted.objective, &hours))
     }
 
     /// Who explains has to know the ways of all streams.

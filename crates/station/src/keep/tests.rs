@@ -227,5 +227,8 @@ fn a_gap_is_an_event_with_its_times_in_utc() {
     rows.take(&report(Said::Notice(failed)), (37, 500), &mut kept).unwrap();
     let of: Vec<_> = kept.events.iter().map(|e| (e.kind.as_str(), e.begin_ns, e.end_ns)).collect();
     assert_eq!(of, [("gap", 100, Some(200)), ("unit_failed", 500, Some(500))]);
+    // Others may keep theirs in the same ClickHouse.
+    let stations: Vec<_> = kept.events.iter().map(station_of).collect();
+    assert_eq!(stations, [Some("ber"), Some("ber")]);
     assert_eq!(kept.events[0].title, "probe.a measured nothing: no such interface");
 }
