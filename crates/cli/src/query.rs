@@ -27,11 +27,11 @@ use sonde_store::{
 };
 use sonde_sys::clock::{steady_now, unix_now_ns};
 
-use sonde_results::plain_text::plain;
 use crate::exit::{Exit, Failure};
 use crate::output::style::{Style, Tone, terminal_size};
 use crate::output::text_table::{TextColumn, TextTable};
 use crate::store_place::StoreArgs;
+use sonde_results::plain_text::plain;
 
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]
@@ -221,10 +221,11 @@ fn runs(args: &QueryArgs) -> Result<Exit, Failure> {
             let done = kept.run.measurements.len();
             let planned = kept.run.config.measurements_planned;
             let (id, title, state) = (&kept.id, plain(&kept.run.config.title), state(kept));
-            let devices = plain(&kept.devices().join(", "));
+            let devices = kept.devices().join(", ");
             outln!(
-                "{id}: {title}; {} UTC, {state}, {done} of {planned}; {devices}",
-                civil_time::plain(begin_ns)
+                "{id}: {title}; {} UTC, {state}, {done} of {planned}; {}",
+                civil_time::plain(begin_ns),
+                plain(&devices)
             );
             if let Some((measurement, of)) = kept.key_result() {
                 let value = show(of.value, &of.unit);

@@ -130,6 +130,8 @@ fn interfaces(unit: &Unit) -> Vec<String> {
         Instrument::Reflect(settings) => settings.engine.iface.iter().cloned().collect(),
         Instrument::Rtt(settings) => sources(&settings.sources),
         Instrument::Flow(settings) => sources(&settings.sources),
+        // Clients name theirs.
+        Instrument::Otg(_) | Instrument::Agent(_) => Vec::new(),
     }
 }
 

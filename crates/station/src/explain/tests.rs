@@ -414,7 +414,7 @@ fn an_uplink_that_its_counters_show_full_is_named() {
         [("a", "192.0.2.1", "eth0"), ("b", "192.0.2.2", "eth0"), ("c", "198.51.100.1", "eth1")]
     {
         let address: IpAddr = address.parse().unwrap();
-        bed.book.streams(&unit, &[stream(target, address)], false, 0);
+        bed.book.streams(("ber", &unit), &[stream(target, address)], false, 0);
         ways.insert(address, PathWay { interface: interface.into(), next_hop: address });
         bed.probe(target, "BE", 0, |fault| Second {
             loss: if fault && interface == "eth0" { 0.1 } else { 0.0 },

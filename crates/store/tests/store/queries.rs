@@ -133,11 +133,13 @@ fn kind_of(query: &Query) -> usize {
         Query::BadSamples(_) => 9,
         Query::FlowRates(_) => 10,
         Query::Merged(_) => 11,
+        Query::Interfaces(_) => 12,
+        Query::FlowPoints(_) => 13,
     }
 }
 
 /// One more than the greatest of [`kind_of`].
-const KINDS: usize = 12;
+const KINDS: usize = 14;
 
 /// Each backend answers all scripts with the same data: so they ask every kind of query.
 #[test]

@@ -19,9 +19,8 @@ use sonde_results::units::parse_duration;
 use sonde_results::{Caveat, Interval};
 use sonde_store::query::{
     Availability, BadSampleKind, BadSamples, Bands, Delay, DelayLimit, EventList, Evidence,
-    FlowDimension, FlowMeasure, FlowPoints, FlowRates, Heat, InterfaceSums, Merged, Overview, RttOrder,
-    RttTop,
-    SeriesPoints, TimeRange, Top,
+    FlowDimension, FlowMeasure, FlowPoints, FlowRates, Heat, InterfaceSums, Merged, Overview,
+    RttOrder, RttTop, SeriesPoints, TimeRange, Top,
 };
 use sonde_store::series::SeriesDirection;
 use sonde_store::{
