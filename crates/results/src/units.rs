@@ -140,7 +140,7 @@ pub fn parse_octets(text: &str) -> Result<u64, String> {
 pub fn format_octets(octets: u64) -> String {
     let units =
         [(1_000_000_000_000, "TB"), (1_000_000_000, "GB"), (1_000_000, "MB"), (1_000, "kB")];
-    let fits = |(scale, _): &(u64, _)| octets > 0 && octets % scale == 0;
+    let fits = |(scale, _): &(u64, _)| octets > 0 && octets.is_multiple_of(*scale);
     let (scale, unit) = units.into_iter().find(fits).unwrap_or((1, "B"));
     format!("{}{unit}", octets / scale)
 }

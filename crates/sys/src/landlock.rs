@@ -151,9 +151,7 @@ mod tests {
         fs::write(&there, "as it was").unwrap();
         let (kept, new) = (own.clone(), other.join("file"));
         let done = std::thread::spawn(move || {
-            if let Err(error) = restrict_writes(std::slice::from_ref(&kept)) {
-                return Err(error);
-            }
+            restrict_writes(std::slice::from_ref(&kept))?;
             fs::create_dir(kept.join("folder")).unwrap();
             fs::write(kept.join("folder/file"), "x").unwrap();
             fs::rename(kept.join("folder/file"), kept.join("moved")).unwrap();
@@ -171,7 +169,7 @@ mod tests {
             let child = std::thread::spawn(move || fs::write(&new, "x"));
             refused(child.join().unwrap());
             assert!(fs::read("/proc/self/status").is_ok() && fs::write("/dev/null", "x").is_ok());
-            Ok(())
+            io::Result::Ok(())
         });
         match done.join().unwrap() {
             Ok(()) => assert!(in_force().is_some_and(|version| version >= 1)),

@@ -29,10 +29,10 @@ impl Postgres {
         let data = server.data();
         server.as_user("initdb", &["-D", &data, "-A", "trust", "-U", "postgres", "--no-sync"])?;
         server.run()?;
-        server.sql(&format!(
+        server.sql(
             "CREATE TABLE iv1m (series int NOT NULL, t int NOT NULL, sent bigint, lost bigint, \
-             lossy bigint, k smallint[], n int[]);"
-        ))?;
+             lossy bigint, k smallint[], n int[]);",
+        )?;
         Ok(Some(server))
     }
 

@@ -79,10 +79,9 @@ impl HostWatch {
             return;
         }
         let plan = backend.core.config().plan.clone();
-        let measuring = plan.iter().filter_map(|(id, unit)| {
-            matches!(unit.instrument, Instrument::Probe(_)).then(|| id.to_string())
-        });
-        let units: Vec<String> = measuring.collect();
+        let measuring =
+            plan.iter().filter(|(_, unit)| matches!(unit.instrument, Instrument::Probe(_)));
+        let units: Vec<String> = measuring.map(|(id, _)| id.to_string()).collect();
         let event = step_event(&backend.core.name, now.ns(), by_ns, &units);
         tracing::warn!("{}", event.title);
         let step = ClockStep { at_ns: now.ns(), by_ns, marked: BTreeMap::new() };

@@ -393,12 +393,15 @@ mod tests {
         };
         let (from, to) = (BEGIN + SECOND, BEGIN + 9 * SECOND);
         let gap = event("gap", UNIT, from, to, "probe.core measured nothing: its target changed");
-        assert_eq!(of(&[gap.clone()]), "Probe.core measured nothing: its target changed.");
+        assert_eq!(
+            of(std::slice::from_ref(&gap)),
+            "Probe.core measured nothing: its target changed."
+        );
         let lost = "probe.core: 9 records found no room and are lost";
         let lost = event("records_lost", "", to, to, lost);
         assert_eq!(of(&[lost]), "Probe.core: 9 records found no room and are lost.");
         let failed = event("unit_failed", UNIT, BEGIN - 100 * SECOND, BEGIN, "probe.core: no eth0");
-        assert_eq!(of(&[failed.clone()]), "Probe.core: no eth0.");
+        assert_eq!(of(std::slice::from_ref(&failed)), "Probe.core: no eth0.");
         let left_out = "probe.core does not measure muc: it has no address";
         let left_out = event("target_left_out", "", from, from, left_out);
         assert!(of(&[left_out]).starts_with("Probe.core does not measure muc"));

@@ -306,7 +306,9 @@ fn requests_of_traffic(
             (("sonde.interface.dropped", "Packets dropped", "{packet}"), |s| s.dropped),
             (("sonde.interface.errors", "Packets damaged or not sent", "{packet}"), |s| s.errors),
         ];
-        let of = |name: &'static str, value| Some((name, value)).filter(|(_, v)| *v != "");
+        let of = |name: &'static str, value| {
+            Some((name, value)).filter(|(_, v): &(_, &str)| !v.is_empty())
+        };
         for (head, count) in counts {
             let points = all.interfaces.iter().flat_map(|interface| {
                 INTERFACE_DIRECTIONS.into_iter().zip(&interface.sides).map(move |(to, side)| {

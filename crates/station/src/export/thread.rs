@@ -151,10 +151,11 @@ impl ExportThread {
     /// Gives each exporter what is due.
     fn render(&self, ends: bool) {
         let (now, now_ns) = (steady_now(), unix_now_ns());
-        let counted = self.exports.lock().values().any(|exporter| {
-            let is_due = ends || exporter.due.is_some_and(|due| now >= due);
-            is_due
-        });
+        let counted = self
+            .exports
+            .lock()
+            .values()
+            .any(|exporter| ends || exporter.due.is_some_and(|due| now >= due));
         // It asks how exporters do, so it is not asked while they are locked.
         let snapshot = counted.then(|| (self.counted)());
         for exporter in self.exports.lock().values_mut() {

@@ -218,11 +218,11 @@ fn keep_largest<V>(all: &mut BTreeMap<(UnitId, String), V>, size: impl Fn(&V) ->
 }
 
 /// The `most` largest of each unit, by name.
-fn largest<'a, V>(
-    all: &'a BTreeMap<(UnitId, String), V>,
+fn largest<V>(
+    all: &BTreeMap<(UnitId, String), V>,
     most: usize,
     size: impl Fn(&V) -> u64,
-) -> Vec<(&'a (UnitId, String), &'a V)> {
+) -> Vec<(&(UnitId, String), &V)> {
     let mut shown = Vec::new();
     let all: Vec<(&(UnitId, String), &V)> = all.iter().collect();
     for of_unit in all.chunk_by(|((a, _), _), ((b, _), _)| a == b) {

@@ -143,6 +143,9 @@ impl FlowPointRow {
     }
 }
 
+/// Takes values and what stands in which window.
+type PartSink<'a> = dyn FnMut(&ValueOf, &[FlowPart]) -> Result<(), StoreError> + 'a;
+
 impl FlowPoints {
     pub(super) fn answer(&self, run: &mut Run) -> Result<FlowPointTable, StoreError> {
         if self.by.is_empty() {
@@ -219,11 +222,7 @@ impl FlowPoints {
     }
 
     /// Reads all that is asked for; `sink` gets values and what stands in which window.
-    fn scan(
-        &self,
-        run: &mut Run,
-        sink: &mut dyn FnMut(&ValueOf, &[FlowPart]) -> Result<(), StoreError>,
-    ) -> Result<(), StoreError> {
+    fn scan(&self, run: &mut Run, sink: &mut PartSink<'_>) -> Result<(), StoreError> {
         let (level, range) = (run.level.unwrap_or(Table::Flow), run.range);
         let late = if level == Table::Flow { self.late_ns.max(0) } else { 0 };
         let scan = Scan {

@@ -29,14 +29,20 @@ fn writer_into_a_spool_that_is_killed() {
     let series = store.register_all(&[labels("a")]).unwrap()[0];
     std::thread::scope(|scope| {
         // What was cut off may still run at the server: the same statement is refused until then.
-        let upkeep = || std::iter::repeat(()).for_each(|()| drop(store.maintain(BASE_NS, None)));
+        let upkeep = || {
+            loop {
+                drop(store.maintain(BASE_NS, None));
+            }
+        };
         scope.spawn(upkeep);
         let first = store.last_batch("it") + 1;
         for number in first..first + MOST {
             write(&store, series, number).unwrap();
             println!("durable {number}");
         }
-        std::iter::repeat(()).for_each(|()| std::thread::park());
+        loop {
+            std::thread::park();
+        }
     });
 }
 

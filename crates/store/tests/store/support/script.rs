@@ -442,12 +442,16 @@ fn query(kind: &str, fields: &BTreeMap<&str, &str>) -> Query {
                 filter,
                 by: list("by").into_iter().map(dimension).collect(),
                 only: only.collect(),
-                measure: named("measure")
-                    .then(|| serde_json::from_value(word("measure")).unwrap())
-                    .unwrap_or_default(),
-                rank: named("rank")
-                    .then(|| serde_json::from_value(word("rank")).unwrap())
-                    .unwrap_or_default(),
+                measure: if named("measure") {
+                    serde_json::from_value(word("measure")).unwrap()
+                } else {
+                    Default::default()
+                },
+                rank: if named("rank") {
+                    serde_json::from_value(word("rank")).unwrap()
+                } else {
+                    Default::default()
+                },
                 most: get("most").map_or(20, |n| n.parse().unwrap()),
                 ..FlowPoints::default()
             })
