@@ -122,18 +122,20 @@ pub(crate) fn refused(path: &Path, error: io::Error) -> RunError {
 /// Opens the file of a lock, made where nothing is; what is in it stays.
 ///
 /// # Errors
-/// As [`File::create`]; it is a pipe or device, which may block or be shared.
+/// As [`File::create`]; it is a pipe or device, which may block or be shared, or a link.
 pub fn open_lock(path: &Path) -> io::Result<File> {
     let other = || {
         let why = format!("{} is no ordinary file; remove it", path.display());
         io::Error::new(io::ErrorKind::InvalidInput, why)
     };
-    let opened = nonblocking().write(true).create(true).truncate(false).mode(0o644).open(path);
+    let opened = unlinked().write(true).create(true).truncate(false).mode(0o644).open(path);
     let file = match opened {
-        Err(e) if e.raw_os_error() == Some(libc::ENXIO) => return Err(other()),
+        Err(e) if matches!(e.raw_os_error(), Some(libc::ENXIO | libc::ELOOP)) => {
+            return Err(other());
+        }
         // Another user's, which can be locked though not written to.
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
-            nonblocking().read(true).open(path).map_err(|_| e)?
+            unlinked().read(true).open(path).map_err(|_| e)?
         }
         opened => opened?,
     };
@@ -144,6 +146,14 @@ pub fn open_lock(path: &Path) -> io::Result<File> {
 pub(crate) fn nonblocking() -> fs::OpenOptions {
     let mut options = File::options();
     options.custom_flags(libc::O_NONBLOCK);
+    options
+}
+
+/// The same for files beside those that a user names: a link in their place, perhaps made by another
+/// user of the folder, is an error and is not followed.
+pub(crate) fn unlinked() -> fs::OpenOptions {
+    let mut options = File::options();
+    options.custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW);
     options
 }
 

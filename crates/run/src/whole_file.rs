@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::output_file::{OutputFile, nonblocking, open_lock};
+use crate::output_file::{OutputFile, nonblocking, open_lock, unlinked};
 use crate::running::Stop;
 
 /// Saves `run` at `path`. It is written beside it first and renamed, so that a reader
@@ -29,7 +29,7 @@ pub fn save(path: &Path, run: &impl Serialize, stop: &Stop) -> io::Result<()> {
 /// What the file system refuses.
 pub fn replace(path: &Path, run: &impl Serialize) -> io::Result<()> {
     let temporary = beside(path);
-    let saved = nonblocking()
+    let saved = unlinked()
         .write(true)
         .create(true)
         .truncate(true)
@@ -215,6 +215,21 @@ mod tests {
         fs::remove_dir_all(&folder).unwrap();
         assert_eq!(read, run);
         assert_eq!(left, 1);
+    }
+
+    #[test]
+    fn nothing_is_written_through_a_link_beside_a_file() {
+        use std::os::unix::fs::symlink;
+        let folder = std::env::temp_dir().join(format!("sonde-run-links-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let (path, kept) = (folder.join("run.json"), folder.join("kept"));
+        fs::write(&kept, "kept").unwrap();
+        symlink(&kept, beside(&path)).unwrap();
+        symlink(&kept, lock_of(&path)).unwrap();
+        let refused = [replace(&path, &json!({})).is_err(), WriteLock::take(&path).is_err()];
+        let after = fs::read_to_string(&kept).unwrap();
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!((refused, after.as_str()), ([true, true], "kept"));
     }
 
     #[test]

@@ -33,7 +33,7 @@ use self::courier::{Courier, Opened, SharedSpool, open_spool};
 use super::alerting::{AlertCounters, AlertInput, AlertState, AlertView, Alerting, Teller};
 use super::settings::AlertSettings;
 use super::silence::Mute;
-use super::spool::write_whole;
+use super::spool::{refuse_link, write_whole};
 
 /// Alerts at work.
 pub struct AlertService {
@@ -167,7 +167,8 @@ impl AlertService {
 
 fn restored(settings: &AlertSettings, teller: Teller) -> Result<Alerting, RunError> {
     let file = settings.folder.join(STATE_FILE);
-    let text = match fs::read(&file) {
+    // A link may lead to what never ends.
+    let text = match refuse_link(&file, fs::FileType::is_file).and_then(|()| fs::read(&file)) {
         Ok(text) => text,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
             return Ok(Alerting::new(settings.routes(), teller));

@@ -66,12 +66,16 @@ impl Spool {
     /// The folder cannot be made, read or locked; another station uses it.
     pub fn open(folder: &Path, limits: SpoolLimits) -> io::Result<Spool> {
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-        let lock = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(folder.join("lock"))?;
+        refuse_link(folder, fs::FileType::is_dir)?;
+        let lock = folder.join("lock");
+        // A link in place of the lock would have a file made where it points to.
+        let lock = match create_new(&lock) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                refuse_link(&lock, fs::FileType::is_file)?;
+                OpenOptions::new().write(true).open(&lock)
+            }
+            created => created,
+        }?;
         lock.try_lock().map_err(|e| match e {
             fs::TryLockError::WouldBlock => {
                 io::Error::new(io::ErrorKind::WouldBlock, "another station uses it")
@@ -168,13 +172,25 @@ impl Spool {
     fn scan(&mut self) -> io::Result<()> {
         let mut found = Vec::new();
         for entry in fs::read_dir(&self.folder)? {
-            let name = entry?.file_name();
-            let Some(name) = name.to_str() else { continue };
-            if name.ends_with(".tmp") {
+            let entry = entry?;
+            let name = entry.file_name();
+            // Links, folders and files of other names are somebody else's, and stay.
+            if !entry.file_type()?.is_file() {
+                continue;
+            }
+            let Some((stem, end)) = name.to_str().and_then(|name| name.split_once('.')) else {
+                continue;
+            };
+            let Some(seq) =
+                u64::from_str_radix(stem, 16).ok().filter(|n| format!("{n:016x}") == stem)
+            else {
+                continue;
+            };
+            match end {
                 // It was not acknowledged.
-                fs::remove_file(self.folder.join(name))?;
-            } else if let Some(seq) = name.strip_suffix(".json") {
-                found.extend(u64::from_str_radix(seq, 16));
+                "tmp" => fs::remove_file(entry.path())?,
+                "json" => found.push(seq),
+                _ => {}
             }
         }
         found.sort_unstable();
@@ -245,20 +261,48 @@ fn about(notification: &Notification) -> (String, bool) {
     (notification.group_id(), notification.reason == NotificationReason::Repeated)
 }
 
-/// Writes a file that is whole or not there, also after a power failure. Only its owner reads it.
+/// An error where `path` is there and is a link, or nothing that `is_right`.
 ///
 /// # Errors
-/// It cannot be written, synced or renamed.
+/// That, with what is to be done.
+pub fn refuse_link(path: &Path, is_right: fn(&fs::FileType) -> bool) -> io::Result<()> {
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+        Ok(about) if is_right(&about.file_type()) => Ok(()),
+        Ok(_) => {
+            let why = format!(
+                "{} is a link, or no file or folder of the station's; remove it, or name the real \
+                 folder",
+                path.display()
+            );
+            Err(io::Error::new(io::ErrorKind::InvalidInput, why))
+        }
+    }
+}
+
+/// A file that was not there, for its owner alone. The kernel follows no link to make it.
+fn create_new(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
+}
+
+/// Writes a file that is whole or not there, also after a power failure. Only its owner reads it.
+/// What it is written to first follows no link.
+///
+/// # Errors
+/// It cannot be written, synced or renamed; a link stands in its way.
 pub fn write_whole(path: &Path, text: &[u8]) -> io::Result<()> {
     let beside = path.with_extension("tmp");
-    let written = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&beside)
-        .and_then(|mut file| file.write_all(text).and_then(|()| file.sync_all()))
-        .and_then(|()| fs::rename(&beside, path));
+    refuse_link(&beside, fs::FileType::is_file)?;
+    let written = match create_new(&beside) {
+        // What a crash left.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            fs::remove_file(&beside).and_then(|()| create_new(&beside))
+        }
+        created => created,
+    }
+    .and_then(|mut file| file.write_all(text).and_then(|()| file.sync_all()))
+    .and_then(|()| fs::rename(&beside, path));
     if written.is_err() {
         // The first error is the one to report.
         let _ = fs::remove_file(&beside);
@@ -312,6 +356,32 @@ mod tests {
         let left: Vec<_> =
             fs::read_dir(&folder.0).unwrap().map(|e| e.unwrap().file_name()).collect();
         assert_eq!(left, ["lock"]);
+    }
+
+    #[test]
+    fn nothing_is_written_or_removed_through_a_link() {
+        use std::os::unix::fs::symlink;
+        let folder = Folder::new("links");
+        let kept = folder.0.join("kept");
+        fs::write(&kept, "kept").unwrap();
+        // A folder, a lock and a file beside that are links.
+        let outside = folder.0.join("outside");
+        fs::create_dir(&outside).unwrap();
+        symlink(&outside, folder.0.join("spool")).unwrap();
+        assert!(Spool::open(&folder.0.join("spool"), LIMITS).is_err());
+        assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
+        let own = folder.0.join("own");
+        fs::create_dir(&own).unwrap();
+        symlink(&kept, own.join("lock")).unwrap();
+        assert!(Spool::open(&own, LIMITS).is_err());
+        fs::remove_file(own.join("lock")).unwrap();
+        symlink(&kept, own.join("0000000000000000.tmp")).unwrap();
+        fs::write(own.join("notes.tmp"), "mine").unwrap();
+        let mut spool = Spool::open(&own, LIMITS).unwrap();
+        assert!(spool.push(&firing()).is_err(), "it waits in memory");
+        assert_eq!(fs::read_to_string(&kept).unwrap(), "kept");
+        assert_eq!(fs::read_to_string(own.join("notes.tmp")).unwrap(), "mine");
+        assert!(own.join("0000000000000000.tmp").is_symlink());
     }
 
     #[test]

@@ -5,14 +5,14 @@
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 use sonde_wire::ipfix::{HEADER_LEN, Header};
 
 use super::templates::TemplateSets;
-use crate::output_file::open_lock;
+use crate::output_file::{open_lock, unlinked};
 
 /// A message to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl SpoolSegments {
     /// Opens the folder, makes it if need be, and finds what an earlier run left there.
     pub fn open(folder: &Path, limit: u64) -> Result<SpoolSegments> {
         let what = || format!("cannot use the spool folder {}", folder.display());
-        fs::create_dir_all(folder).with_context(what)?;
+        fs::DirBuilder::new().recursive(true).mode(0o750).create(folder).with_context(what)?;
         let lock = open_lock(&folder.join(LOCK)).with_context(what)?;
         if lock.try_lock().is_err() {
             bail!(
@@ -71,14 +71,20 @@ impl SpoolSegments {
         let mut indexes: Vec<u64> = fs::read_dir(folder)
             .with_context(what)?
             .flatten()
-            .filter_map(|e| e.file_name().to_str()?.strip_suffix(SUFFIX)?.parse().ok())
+            .filter(|e| e.file_type().is_ok_and(|kind| kind.is_file()))
+            .filter_map(|e| {
+                let index = e.file_name().to_str()?.strip_suffix(SUFFIX)?.parse().ok()?;
+                // What has another form is not the spool's.
+                (path(folder, index) == e.path()).then_some(index)
+            })
             .collect();
         indexes.sort_unstable();
         let delivered = read_position(folder);
-        let position = OpenOptions::new()
+        let position = unlinked()
             .write(true)
             .create(true)
             .truncate(false)
+            .mode(0o640)
             .open(folder.join(POSITION))
             .with_context(what)?;
         let mut list: VecDeque<Segment> = VecDeque::new();
@@ -132,7 +138,12 @@ impl SpoolSegments {
         if is_new {
             let (index, series) = (self.next_index, self.series);
             let name = path(&self.folder, index);
-            let file = OpenOptions::new().read(true).write(true).create_new(true).open(name)?;
+            let file = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create_new(true)
+                .mode(0o640)
+                .open(name)?;
             self.list.push_back(Segment::new(index, series, file, 0, 0));
             self.next_index += 1;
         }
