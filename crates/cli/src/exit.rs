@@ -15,7 +15,7 @@ pub enum Exit {
     Ok = 0,
     /// Measured, and the result is negative: no reply, a difference, a failed check.
     Negative = 1,
-    /// Measured, but some output could not be saved.
+    /// Measured, but some output could not be saved, or not all that was kept could be read.
     NotSaved = 4,
     /// Measured, but the evidence does not decide what was asked: too few repetitions, a
     /// threshold without a value.

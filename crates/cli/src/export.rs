@@ -14,7 +14,7 @@ use sonde_store::{SeriesFilter, Table};
 use sonde_sys::clock::unix_now_ns;
 
 use crate::exit::{Exit, Failure};
-use crate::query::{failed, label, limit};
+use crate::query::{exit_of, failed, label, limit, missing};
 use crate::signals;
 use crate::store_place::StoreArgs;
 
@@ -75,8 +75,8 @@ pub fn run(args: &ExportArgs) -> Result<Exit, Failure> {
         let again = std::mem::replace(&mut begun, true);
         match stdout {
             true if again => Err(io::Error::other(
-                "segments went away while they were read; write into a file with --out, which \
-                 is begun anew then",
+                "the station joined or gave up segments while they were read; run it again, or write \
+                 into a file with --out, which is begun anew then",
             )),
             true => Ok(Box::new(io::BufWriter::new(io::stdout()))),
             false => Ok(Box::new(io::BufWriter::new(whole_file::create(&args.out, &stop)?))),
@@ -88,12 +88,9 @@ pub fn run(args: &ExportArgs) -> Result<Exit, Failure> {
         Format::Parquet => reader.export_parquet(&export, &limit, &args.out),
     };
     let done = done.map_err(failed)?;
-    if done.damaged_segments > 0 {
-        let n = format_count(done.damaged_segments);
-        sonde_errln!(WARN, "damaged segments, whose rows are missing: {n}");
-    }
+    missing(&*reader, done.damaged_segments);
     sonde_errln!(INFO, "rows written: {}", format_count(done.rows));
-    Ok(if done.rows == 0 { Exit::Negative } else { Exit::Ok })
+    Ok(exit_of(done.damaged_segments, done.rows == 0))
 }
 
 fn table(text: &str) -> Result<Table, String> {
@@ -108,4 +105,4 @@ Example:
   sonde export iv1h --last 30d --only class=EF --format parquet --out hours.parquet
 Times are ns since 1970 UTC. Rows come in no order. docs/store.md has tables and columns.
 Exit codes: 0 written, 1 no rows in that time, 2 usage, 3 the store cannot be read or the file not
-written.";
+written, 4 written, but damaged segments are missing.";

@@ -160,7 +160,7 @@ pub fn run(args: &QueryArgs) -> Result<Exit, Failure> {
         }
         Question::Sql { text, last } => {
             let table = reader.sql(text, range(*last), &limit).map_err(failed)?;
-            return sql(&table, args.json);
+            return sql(reader, &table, args.json);
         }
         Question::Runs => return runs(args),
         Question::Json { query } => {
@@ -177,9 +177,13 @@ pub fn run(args: &QueryArgs) -> Result<Exit, Failure> {
         flows.print(table, &response);
     } else {
         print(&response, by, reader);
+        if response.damaged_segments > 0 {
+            let n = format_count(response.damaged_segments);
+            outln!("of a part of the data: {n} damaged segments are not in it");
+        }
     }
-    missing(response.damaged_segments);
-    Ok(if is_empty(&response.answer) { Exit::Negative } else { Exit::Ok })
+    missing(reader, response.damaged_segments);
+    Ok(exit_of(response.damaged_segments, is_empty(&response.answer)))
 }
 
 fn runs(args: &QueryArgs) -> Result<Exit, Failure> {
@@ -254,7 +258,7 @@ pub fn limit(timeout: Option<i64>, stop: Stop) -> Limit {
     limit
 }
 
-fn sql(table: &SqlTable, json: bool) -> Result<Exit, Failure> {
+fn sql(reader: &dyn Reader, table: &SqlTable, json: bool) -> Result<Exit, Failure> {
     if json {
         outln!("{}", serde_json::to_string(table).context("the answer as JSON")?);
     } else {
@@ -271,14 +275,31 @@ fn sql(table: &SqlTable, json: bool) -> Result<Exit, Failure> {
             line(&mut row.iter().map(ToString::to_string));
         }
     }
-    missing(table.damaged_segments);
-    Ok(if table.rows.is_empty() { Exit::Negative } else { Exit::Ok })
+    missing(reader, table.damaged_segments);
+    Ok(exit_of(table.damaged_segments, table.rows.is_empty()))
 }
 
-fn missing(damaged_segments: u64) {
+/// Says what is missing in an answer, and the next step.
+pub fn missing(reader: &dyn Reader, damaged_segments: u64) {
     if damaged_segments > 0 {
         let n = format_count(damaged_segments);
-        sonde_errln!(WARN, "damaged segments, whose rows are missing in the answer: {n}");
+        let names = reader.damaged();
+        let names =
+            if names.is_empty() { String::new() } else { format!(" ({})", names.join(", ")) };
+        sonde_errln!(
+            WARN,
+            "damaged segments, whose rows are missing: {n}{names}; a running station sets them \
+             aside, with an event; a back-up may have them"
+        );
+    }
+}
+
+/// The exit code of an answer: one of a part of the data is that, even where it is empty.
+pub fn exit_of(damaged_segments: u64, is_empty: bool) -> Exit {
+    match (damaged_segments, is_empty) {
+        (0, false) => Exit::Ok,
+        (0, true) => Exit::Negative,
+        _ => Exit::NotSaved,
     }
 }
 
@@ -452,4 +473,5 @@ Example:
 Labels are station, site, target, class, module, direction, source_port, destination_port, unit and
 address. A percentile of a group is that of all its samples. The store may be written meanwhile.
 Of a ClickHouse SQL is its own dialect, over all rows.
-Exit codes: 0 answered, 1 nothing was measured in that time, 2 usage, 3 the store cannot be read.";
+Exit codes: 0 answered, 1 nothing was measured in that time, 2 usage, 3 the store cannot be read,
+4 answered from a part of the data: segments are damaged.";

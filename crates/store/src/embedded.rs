@@ -21,9 +21,12 @@ mod flush;
 pub(crate) mod journal;
 mod maintain;
 mod merge;
+mod names;
 pub(crate) mod open;
+pub(crate) mod own_files;
 mod reader;
 mod room;
+mod room_log;
 mod segment;
 mod sql;
 mod state;
@@ -54,6 +57,7 @@ use crate::{MINUTE_NS, Reader, StoreBackend, Writer};
 use catalogue::Catalogue;
 use disk::{Disk, HostDisk};
 use journal::Journal;
+use room_log::RoomLog;
 use state::State;
 
 /// How a store works.
@@ -120,6 +124,7 @@ struct Shared {
     journal: Mutex<Journal>,
     catalogue: Mutex<Catalogue>,
     state: Mutex<State>,
+    room: Mutex<RoomLog>,
     writer_taken: AtomicBool,
     /// Held until the end.
     _lock: File,

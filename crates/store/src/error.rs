@@ -71,6 +71,42 @@ pub enum StoreError {
         /// What is unknown.
         what: String,
     },
+    /// A folder of the store is a link.
+    #[error(
+        "{} is a symbolic link, or no folder: nothing below the folder of a store may be a link, \
+         because the store takes files away there; name the real folder in [store] path, or mount \
+         the disk there; nothing was changed",
+        path.display()
+    )]
+    Linked {
+        /// The link.
+        path: PathBuf,
+    },
+    /// The catalogue is not there, and what it listed is.
+    #[error(
+        "the catalogue of the store {} is missing or empty, and {segments} segments and \
+         {journal_octets} octets of the journal lie beside it; nothing was changed; {}",
+        folder.display(), restore(folder)
+    )]
+    CatalogueGone {
+        /// The folder of the store.
+        folder: PathBuf,
+        /// Segments that are there.
+        segments: u64,
+        /// Octets of the journal that are there.
+        journal_octets: u64,
+    },
+    /// The catalogue is not what was written.
+    #[error(
+        "the catalogue of the store {} is damaged ({what}); nothing was changed; {}",
+        folder.display(), restore(folder)
+    )]
+    CatalogueDamaged {
+        /// The folder of the store.
+        folder: PathBuf,
+        /// Where and how.
+        what: String,
+    },
     /// A file is no catalogue.
     #[error("{} is no catalogue of a store; name the folder of a station's store", path.display())]
     NoStore {
@@ -248,6 +284,15 @@ fn is_sqlite_full(error: &rusqlite::Error) -> bool {
 /// ENOSPC or EDQUOT.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// The way on without a catalogue.
+fn restore(folder: &Path) -> String {
+    let folder = folder.display();
+    format!(
+        "move the store aside with 'mv {folder} {folder}.damaged', then copy a back-up to {folder}, \
+         or start with an empty store; docs/store.md says how the Parquet files of the old one are read"
+    )
 }
 
 fn advice(cause: &io::Error) -> &'static str {

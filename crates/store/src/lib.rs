@@ -177,8 +177,14 @@ pub trait Reader: Send + Sync {
     /// it says so within seconds.
     fn event_changes(&self) -> Option<u64>;
 
+    /// Segments that this reader met and that are damaged, by their paths in the store. Of a reader
+    /// in the process that writes none: it sets them aside, with an event.
+    fn damaged(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Lets `ask` read rows of one instant, again where segments went away while they were read. What
-    /// it gave, and how many segments could not be read.
+    /// it gave, and how many segments could not be read to their end: the next one follows.
     ///
     /// # Errors
     /// Those of `ask`; the store cannot be read.

@@ -158,3 +158,58 @@ fn rows_are_exported_in_each_form() {
     let out = kept.sonde(&["export", "iv2m"]);
     assert!(code(&out) == 2 && text(&out.stderr).contains("iv1m"), "{}", text(&out.stderr));
 }
+
+/// Garbles all segments below a folder; how many there were.
+fn garble(folder: &Path) -> usize {
+    let mut n = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            n += garble(&path);
+        } else {
+            let mut octets = std::fs::read(&path).unwrap();
+            octets[100] ^= 1;
+            std::fs::write(&path, octets).unwrap();
+            n += 1;
+        }
+    }
+    n
+}
+
+#[test]
+fn an_answer_of_a_part_of_the_data_says_so_and_ends_with_4() {
+    let kept = Kept::new("part");
+    kept._store.flush().unwrap();
+    let row = IntervalRow {
+        start_ns: unix_now_ns() - 30 * SECOND,
+        length_ns: SECOND,
+        intervals: 1,
+        sent: 7,
+        ..IntervalRow::default()
+    };
+    let mut writer = kept._store.writer().unwrap();
+    let rows = Rows::Intervals(vec![row]);
+    writer.append(&Batch { writer: "w".into(), number: 3, rows: rows.into() }).unwrap();
+    writer.sync().unwrap();
+    drop(writer);
+    assert!(garble(&kept.folder.join("seg/iv")) > 0);
+    let out = kept.sonde(&["export", "iv"]);
+    assert_eq!(code(&out), 4, "{}", text(&out.stderr));
+    assert_eq!(text(&out.stdout).lines().count(), 2, "{}", text(&out.stdout));
+    let said = text(&out.stderr);
+    assert!(said.contains("damaged segments") && said.contains("seg/iv/"), "{said}");
+    assert!(garble(&kept.folder.join("seg/iv1m")) > 0);
+    let out = kept.sonde(&["query", "overview"]);
+    assert_eq!(code(&out), 4, "{}", text(&out.stderr));
+    assert!(text(&out.stdout).contains("of a part of the data"), "{}", text(&out.stdout));
+    let out = kept.sonde(&["query", "--json", "overview"]);
+    let answer: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert!(code(&out) == 4 && answer["damaged_segments"].as_u64() > Some(0), "{answer}");
+    let out = kept.sonde(&["query", "sql", "SELECT sum(sent) FROM iv1m"]);
+    assert_eq!(
+        (code(&out), text(&out.stdout)),
+        (4, "sum(sent)\n7\n".into()),
+        "{}",
+        text(&out.stderr)
+    );
+}

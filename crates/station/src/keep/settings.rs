@@ -280,7 +280,24 @@ impl StoreSettings {
     pub fn open(&self, station: &str) -> Result<Arc<dyn StoreBackend>, RunError> {
         let Some(url) = &self.url else {
             let store = Store::open(&self.path, self.options()).map_err(anyhow::Error::from)?;
-            tracing::debug!("found in {}: {:?}", self.path.display(), store.recovery());
+            let found = store.recovery();
+            tracing::debug!("found in {}: {found:?}", self.path.display());
+            if let Some(example) = &found.foreign_example {
+                tracing::warn!(
+                    "files in the store that it did not make, and leaves alone: {}, {} among them; \
+                     move them elsewhere",
+                    found.foreign,
+                    example.display()
+                );
+            }
+            if found.unknown > 0 {
+                tracing::warn!(
+                    "segments in {} that are later than its catalogue, and were set aside in its folder \
+                     'damaged': {}; put back a whole back-up, or leave them there",
+                    self.path.display(),
+                    found.unknown
+                );
+            }
             return Ok(Arc::new(store));
         };
         let mut server =

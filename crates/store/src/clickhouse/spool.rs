@@ -22,6 +22,7 @@ use crate::embedded::catalogue::{Catalogue, Change};
 use crate::embedded::disk::{Disk, HostDisk};
 use crate::embedded::journal::{Journal, journal_files, journal_path, read_journal};
 use crate::embedded::open::{CATALOGUE, JOURNAL, lock_folder, unflushed};
+use crate::embedded::own_files::{OwnFiles, refuse_link};
 use crate::embedded::{Maintenance, lock, register_in};
 use crate::error::StoreError;
 use crate::event::{EventId, StoredEvent};
@@ -128,8 +129,9 @@ impl ClickHouseStore {
     /// The folder cannot be written, or another process writes there; the first time: the server
     /// cannot be reached, or another station has that name.
     pub fn open(folder: &Path, options: ClickHouseOptions) -> Result<Self, StoreError> {
-        let disk = HostDisk;
         let journal_folder = folder.join(JOURNAL);
+        refuse_link(&journal_folder)?;
+        let disk = OwnFiles::new(Arc::new(HostDisk), folder, &journal_folder);
         disk.create_folder(&journal_folder).map_err(StoreError::io("create", &journal_folder))?;
         let lock = lock_folder(folder)?;
         let client = ClickHouseClient::new(&options.server);

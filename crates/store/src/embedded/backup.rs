@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::Path;
 
+use super::disk::create_new;
 use super::open::CATALOGUE;
+use super::own_files::open_own;
 use super::{Store, journal, lock};
 use crate::error::StoreError;
 
@@ -47,8 +49,7 @@ impl Store {
         for number in files {
             let (from, to) =
                 (journal::journal_path(&from, number), journal::journal_path(&journals, number));
-            fs::copy(&from, &to).map_err(StoreError::io("copy", &from))?;
-            sync(&to)?;
+            copy_of(&from, &to).map_err(StoreError::io("copy", &from))?;
             manifest.journals += 1;
         }
         let (segments, copied) = {
@@ -68,11 +69,10 @@ impl Store {
         }
         for name in BESIDE {
             let (from, copy) = (shared.folder.join(name), to.join(name));
-            match fs::copy(&from, &copy) {
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+            match copy_of(&from, &copy) {
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
                 copied => copied.map_err(StoreError::io("copy", &from))?,
-            };
-            sync(&copy)?;
+            }
         }
         sync(&journals)?;
         sync(to)?;
@@ -83,6 +83,14 @@ impl Store {
 /// Files that a station keeps beside its store, each written whole: what its judge goes on from, and
 /// targets that its API added.
 const BESIDE: [&str; 2] = ["judge.json", "targets.json"];
+
+/// Makes a new file of the octets of another one, for owner and group, and makes it durable.
+fn copy_of(from: &Path, to: &Path) -> std::io::Result<()> {
+    let mut source = open_own(from, fs::File::options().read(true))?;
+    let mut target = create_new(to)?;
+    std::io::copy(&mut source, &mut target)?;
+    target.sync_all()
+}
 
 /// Makes a file, or the names in a folder, durable.
 fn sync(path: &Path) -> Result<(), StoreError> {

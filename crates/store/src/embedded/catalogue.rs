@@ -3,11 +3,14 @@
 //! SQLite with a write-ahead log and synchronous = FULL: a transaction that returned is on the disk.
 //! What is not in it does not exist, whatever files there are.
 
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Row, Transaction, params};
 
+use super::disk::create_new;
 use crate::error::StoreError;
 use crate::event::{EventId, EventSeverity, StoredEvent};
 use crate::series::{Series, SeriesId, SeriesLabels};
@@ -76,8 +79,10 @@ pub(crate) struct Content {
 impl Catalogue {
     /// Opens it, makes it where there is none, and brings an earlier version up to date.
     pub(crate) fn open(path: &Path) -> Result<Self, StoreError> {
+        own_or_new(path).map_err(StoreError::io("open", path))?;
         let mut catalogue = Self::connect(path, OpenFlags::default())?;
         catalogue.set_up().map_err(catalogue.failed("set up tables"))?;
+        catalogue.check()?;
         catalogue.migrate()?;
         Ok(catalogue)
     }
@@ -114,6 +119,22 @@ impl Catalogue {
         Ok(Catalogue { path: path.to_owned(), connection, event_changes: 0 })
     }
 
+    /// Looks at all pages: a damaged one would be met at any time, in the midst of a change.
+    fn check(&self) -> Result<(), StoreError> {
+        let check = || {
+            let mut select = self.connection.prepare("PRAGMA quick_check(1)")?;
+            select.query_row([], |row| row.get::<_, String>(0))
+        };
+        match check().map_err(self.failed("check the pages"))?.as_str() {
+            "ok" => Ok(()),
+            what => {
+                // Line breaks stand in some.
+                let what = what.split_whitespace().collect::<Vec<_>>().join(" ");
+                Err(StoreError::CatalogueDamaged { folder: folder_of(&self.path), what })
+            }
+        }
+    }
+
     fn set_up(&self) -> rusqlite::Result<()> {
         self.connection.pragma_update(None, "journal_mode", "WAL")?;
         self.connection.pragma_update(None, "synchronous", "FULL")?;
@@ -143,7 +164,13 @@ impl Catalogue {
 
     fn failed(&self, what: &'static str) -> impl Fn(rusqlite::Error) -> StoreError + use<> {
         let path = self.path.clone();
-        move |cause| StoreError::Catalogue { what, path: path.clone(), cause }
+        move |cause| match damage_of(&cause) {
+            Some(found) => StoreError::CatalogueDamaged {
+                folder: folder_of(&path),
+                what: format!("cannot {what}: {found}"),
+            },
+            None => StoreError::Catalogue { what, path: path.clone(), cause },
+        }
     }
 
     fn transaction<T>(
@@ -393,6 +420,11 @@ impl Catalogue {
         Ok(found.pop().map(|(_, event)| event))
     }
 
+    /// The events of a kind that last.
+    pub(crate) fn lasting(&self, kind: &str) -> Result<Vec<(EventId, StoredEvent)>, StoreError> {
+        self.select_events("WHERE kind = ?1 AND end_ns IS NULL ORDER BY id", [kind])
+    }
+
     /// Events that lasted at some time of [`from_ns`, `to_ns`), by their begin.
     pub(crate) fn events(
         &self,
@@ -436,12 +468,67 @@ impl Catalogue {
 
     /// Copies it while it is written to.
     pub(crate) fn back_up(&self, to: &Path) -> Result<(), StoreError> {
+        create_new(to).map_err(StoreError::io("create", to))?;
         let copy = || {
             let mut target = Connection::open(to)?;
             let backup = rusqlite::backup::Backup::new(&self.connection, &mut target)?;
             backup.run_to_completion(256, Duration::ZERO, None)
         };
         copy().map_err(self.failed("copy all"))
+    }
+}
+
+/// Makes the file for owner and group, as SQLite makes those beside it then. One that is there must be
+/// no link, nor those beside it.
+fn own_or_new(path: &Path) -> io::Result<()> {
+    for end in ["-wal", "-shm", "-journal"] {
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(end);
+        match fs::symlink_metadata(&beside) {
+            Ok(about) if !about.is_file() => {
+                let why = format!("{} is no regular file; remove it", Path::new(&beside).display());
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+            }
+            _ => {}
+        }
+    }
+    match create_new(path) {
+        // It is not opened here: closing it would end the locks that this process has on it.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            match fs::symlink_metadata(path)?.is_file() {
+                true => Ok(()),
+                false => {
+                    let why = "it is a link, or no regular file; put the file in its place";
+                    Err(io::Error::new(io::ErrorKind::InvalidInput, why))
+                }
+            }
+        }
+        created => created.map(drop),
+    }
+}
+
+fn folder_of(path: &Path) -> PathBuf {
+    path.parent().unwrap_or(path).to_owned()
+}
+
+/// What is wrong with the file itself, where an error says that; `None`: it is another error.
+fn damage_of(error: &rusqlite::Error) -> Option<String> {
+    use rusqlite::Error::{
+        FromSqlConversionFailure, IntegralValueOutOfRange, InvalidColumnType, QueryReturnedNoRows,
+        Utf8Error,
+    };
+    use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
+    match error {
+        FromSqlConversionFailure(..)
+        | IntegralValueOutOfRange(..)
+        | InvalidColumnType(..)
+        | QueryReturnedNoRows
+        | Utf8Error(..) => Some("a value there is none that Sonde writes".into()),
+        error => match error.sqlite_error_code()? {
+            DatabaseCorrupt => Some("its pages do not fit together".into()),
+            NotADatabase => Some("it is no database".into()),
+            _ => None,
+        },
     }
 }
 

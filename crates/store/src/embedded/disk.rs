@@ -1,15 +1,19 @@
 //! What the embedded store asks of a file system when it writes. Tests put one in its place that
 //! fails where they want.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
+
+use super::own_files::open_own;
 
 /// A file system to write to. What is written is read by `std::fs`.
 pub trait Disk: Send + Sync {
-    /// Makes a folder and those above it; one that is there is left.
+    /// Makes a folder and those above it, for owner and group; one that is there is left.
     fn create_folder(&self, path: &Path) -> io::Result<()>;
-    /// Makes a file, or empties it.
+    /// Makes a file, for owner and group. A regular file that is there goes; a link or anything else
+    /// is an error.
     fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
     /// Opens a file to write at its end.
     fn append(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
@@ -17,7 +21,7 @@ pub trait Disk: Send + Sync {
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Gives a file a second name; where the file system cannot, copies it.
     fn link(&self, from: &Path, to: &Path) -> io::Result<()>;
-    /// Takes a file away.
+    /// Takes a regular file away; a link or anything else is an error.
     fn remove(&self, path: &Path) -> io::Result<()>;
     /// Makes names in a folder durable.
     fn sync_folder(&self, path: &Path) -> io::Result<()>;
@@ -37,15 +41,21 @@ pub struct HostDisk;
 
 impl Disk for HostDisk {
     fn create_folder(&self, path: &Path) -> io::Result<()> {
-        fs::create_dir_all(path)
+        DirBuilder::new().recursive(true).mode(0o750).create(path)
     }
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
-        Ok(Box::new(File::create(path)?))
+        match create_new(path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                self.remove(path)?;
+                Ok(Box::new(create_new(path)?))
+            }
+            created => Ok(Box::new(created?)),
+        }
     }
 
     fn append(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
-        Ok(Box::new(OpenOptions::new().append(true).open(path)?))
+        Ok(Box::new(open_own(path, OpenOptions::new().append(true))?))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -54,15 +64,26 @@ impl Disk for HostDisk {
 
     fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
         match fs::hard_link(from, to) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                fs::copy(from, to)?;
-                File::open(to)?.sync_all()
+            Err(error)
+                if !matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists
+                ) =>
+            {
+                // The file is new: a copy goes through no link.
+                let mut copy = create_new(to)?;
+                io::copy(&mut File::open(from)?, &mut copy)?;
+                copy.sync_all()
             }
             linked => linked,
         }
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
+        if !fs::symlink_metadata(path)?.is_file() {
+            let why = "it is no regular file, and stays; move it away";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
         fs::remove_file(path)
     }
 
@@ -71,6 +92,11 @@ impl Disk for HostDisk {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         File::open(path)?.sync_all()
     }
+}
+
+/// A file that was not there, for owner and group. The kernel follows no link to make it.
+pub(crate) fn create_new(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create_new(true).mode(0o640).open(path)
 }
 
 impl DiskFile for File {

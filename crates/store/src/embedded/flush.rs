@@ -1,11 +1,11 @@
 //! Makes segments: of the batches of a generation, of segments that are rolled up or compacted.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::catalogue::{Change, SegmentRecord};
 use super::journal::journal_path;
 use super::merge::Merge;
+use super::names::segment_path;
 use super::segment::{RowRange, SegmentReader, write_segment};
 use super::state::{Generation, SegmentFile};
 use super::{Shared, lock};
@@ -313,46 +313,5 @@ fn roll_up_interfaces(
     merge_equal(rows.map(move |row| row.map(|row| row.in_window(to.step_ns()))))
 }
 
-/// `seg/iv/2026-11-25/23-0000000042.parquet`: table, day and hour of a row in it, number.
-fn segment_path(table: Table, at_ns: i64, id: u64) -> String {
-    let hours = at_ns.div_euclid(crate::HOUR_NS);
-    let (year, month, day) = civil(hours.div_euclid(24));
-    let hour = hours.rem_euclid(24);
-    let folder = format!("{year:04}-{month:02}-{day:02}");
-    let path: PathBuf =
-        [SEGMENTS, table.name(), &folder, &format!("{hour:02}-{id:010}.parquet")].iter().collect();
-    path.display().to_string()
-}
-
-/// Year, month and day of a day counted from 1970-01-01, in the proleptic Gregorian calendar.
-fn civil(days: i64) -> (i64, i64, i64) {
-    // Years begin in March here, so that the leap day is the last; 400 of them have 146,097 days.
-    let days = days + 719_468;
-    let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let (day, month) =
-        (day - (153 * month + 2) / 5 + 1, if month < 10 { month + 3 } else { month - 9 });
-    (era * 400 + year + i64::from(month <= 2), month, day)
-}
-
-pub(super) const SEGMENTS: &str = "seg";
 /// Sums of flows that are held in memory: about 200 MB.
 const MOST_SUMS: usize = 1_000_000;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_path_says_when() {
-        let path = |ns| segment_path(Table::Interval1m, ns, 42);
-        assert_eq!(path(crate::testing::START), "seg/iv1m/2026-11-25/23-0000000042.parquet");
-        assert_eq!(path(0), "seg/iv1m/1970-01-01/00-0000000042.parquet");
-        assert_eq!(path(-1), "seg/iv1m/1969-12-31/23-0000000042.parquet");
-        let leap = 951_782_400 * 1_000_000_000;
-        assert_eq!(path(leap), "seg/iv1m/2000-02-29/00-0000000042.parquet");
-        assert_eq!(path(i64::MAX), "seg/iv1m/2262-04-11/23-0000000042.parquet");
-    }
-}

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::disk::{Disk, DiskFile};
+use super::names::journal_number;
 use crate::batch::Batch;
 use crate::error::StoreError;
 use crate::varint;
@@ -37,7 +38,7 @@ pub(crate) struct JournalContent {
     pub(crate) length: u64,
     /// Octets after that: a torn frame.
     pub(crate) torn: u64,
-    /// Octets before that which are no frames: damage.
+    /// Octets that are no frames, and that no crash leaves: damage.
     pub(crate) damaged: u64,
 }
 
@@ -104,10 +105,10 @@ pub(crate) fn journal_path(folder: &Path, number: u64) -> PathBuf {
 pub(crate) fn journal_files(folder: &Path) -> Result<Vec<u64>, StoreError> {
     let mut numbers = Vec::new();
     for entry in fs::read_dir(folder).map_err(StoreError::io("list", folder))? {
-        let path = entry.map_err(StoreError::io("list", folder))?.path();
-        if path.extension().is_some_and(|e| e == EXTENSION)
-            && let Some(number) = path.file_stem().and_then(|s| s.to_str()?.parse().ok())
-        {
+        let entry = entry.map_err(StoreError::io("list", folder))?;
+        // A link has the type of a link here: what it points to is not the store's.
+        let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
+        if is_file && let Some(number) = entry.file_name().to_str().and_then(journal_number) {
             numbers.push(number);
         }
     }
@@ -140,8 +141,21 @@ fn parse_journal(octets: &[u8]) -> Result<JournalContent, String> {
             },
         }
     }
-    content.torn = octets.len() as u64 - content.length;
+    let tail = &octets[content.length as usize..];
+    match is_torn(tail) {
+        true => content.torn = tail.len() as u64,
+        false => content.damaged += tail.len() as u64,
+    }
     Ok(content)
+}
+
+/// Whether what stands after the last whole frame is what a crash leaves of the next one: its begin,
+/// or room of the file that was not written. Anything else was whole once.
+fn is_torn(tail: &[u8]) -> bool {
+    let Some(head) = tail.get(..HEAD + ZSTD_MAGIC.len()) else { return true };
+    let length = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
+    let ends_early = head.ends_with(&ZSTD_MAGIC) && HEAD + length > tail.len();
+    ends_early || tail.ends_with(&[0; UNWRITTEN])
 }
 
 /// The payload of the frame that begins at `at`, if a whole one does.
@@ -200,6 +214,8 @@ const VERSION: u8 = 1;
 const HEAD: usize = 8;
 /// What a Zstandard frame begins with (RFC 8878, section 3.1.1).
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
+/// So many zeros end no frame: the file system gave room for octets that never came.
+const UNWRITTEN: usize = 16;
 /// More is in no frame: memory is not filled by a damaged one.
 const MOST_PLAIN: u64 = 1 << 30;
 

@@ -3,6 +3,9 @@
 use std::sync::Arc;
 
 use super::catalogue::SegmentId;
+use super::names::{DAMAGED, FOUND, aside_name};
+use super::own_files::found_notes;
+use super::segment::verify_segment;
 use super::state::SegmentFile;
 use super::{Shared, Store, lock};
 use crate::error::StoreError;
@@ -34,19 +37,43 @@ impl Store {
         free_octets: Option<u64>,
     ) -> Result<Maintenance, StoreError> {
         let _alone = lock(&self.shared.maintaining);
+        let done = self.maintain_all(now_ns, free_octets);
+        let low = free_octets.is_some_and(|free| free < self.shared.floor_octets());
+        // After a failure, too: it may be that of a full disk.
+        self.shared.tell_of_room(now_ns, low);
+        done
+    }
+
+    fn maintain_all(
+        &self,
+        now_ns: i64,
+        free_octets: Option<u64>,
+    ) -> Result<Maintenance, StoreError> {
         let mut done = Maintenance::default();
         let retention = lock(&self.shared.retention).clone();
         let floor = retention.floor_octets;
         let low = free_octets.is_some_and(|free| free < floor);
         let expire = |done: &mut Maintenance| {
-            let expired = expired(&self.shared.segment_infos(), &retention, free_octets, now_ns);
-            done.expired += self.shared.give_up(expired)? as u64;
+            let infos = self.shared.segment_infos();
+            let gone = expired(&infos, &retention, free_octets, now_ns);
+            let mut early = gone.clone();
+            if low {
+                // Without a lack of room these go, too.
+                let due = expired(&infos, &retention, None, now_ns);
+                early.retain(|id| !due.contains(id));
+            } else {
+                early.clear();
+            }
+            let records = self.shared.records_of(&early);
+            done.expired += self.shared.give_up(gone)? as u64;
+            lock(&self.shared.room).give_up(&records);
             Ok::<_, StoreError>(())
         };
         // What follows needs room.
         if low {
             expire(&mut done)?;
         }
+        self.shared.look_at_found(&mut done)?;
         self.shared.seal_if_due(now_ns, false)?;
         self.shared.flush_sealed(&mut done)?;
         self.shared.roll_up_due(now_ns, &mut done)?;
@@ -73,6 +100,30 @@ impl Store {
 }
 
 impl Shared {
+    fn floor_octets(&self) -> u64 {
+        lock(&self.retention).floor_octets
+    }
+
+    /// Looks at segments that another process found damaged, and sets aside those that are.
+    fn look_at_found(&self, done: &mut Maintenance) -> Result<(), StoreError> {
+        let folder = self.folder.join(DAMAGED);
+        for note in found_notes(&folder, MOST_FOUND) {
+            let name = note.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let name = name.trim_end_matches(FOUND);
+            let segments = lock(&self.state).segments.clone();
+            if let Some(segment) = segments.iter().find(|s| aside_name(&s.record.path) == name)
+                && let Err(StoreError::Damaged { path, what }) =
+                    verify_segment(segment.path(), segment.record.octets, &segment.record.crcs)
+            {
+                self.set_aside(&path, &what)?;
+                done.set_aside += 1;
+            }
+            // One that stays is looked at again.
+            let _ = self.disk.remove(&note);
+        }
+        Ok(())
+    }
+
     fn seal_if_due(&self, now_ns: i64, at_once: bool) -> Result<(), StoreError> {
         let due = {
             let mut state = lock(&self.state);
@@ -153,3 +204,6 @@ impl Shared {
         }
     }
 }
+
+/// Notes that are looked at in one call.
+const MOST_FOUND: usize = 8;

@@ -1,16 +1,21 @@
 //! Opens a store, and puts in order what a crash left.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fs::{self, File, TryLockError};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use super::catalogue::{Catalogue, Change, SegmentRecord};
-use super::disk::Disk;
-use super::flush::SEGMENTS;
+use super::disk::{Disk, create_new};
 use super::journal::{Journal, JournalContent, journal_files, journal_path, read_journal};
-use super::room::{DAMAGED, RESERVE};
+pub(crate) use super::names::JOURNAL;
+use super::names::{DAMAGED, RESERVE, SEGMENTS, SegmentName, aside_name};
+use super::own_files::{
+    LOCK, OwnFiles, SegmentTree, close_to_others, open_own, refuse_link, segment_tree,
+};
+use super::room_log::RoomLog;
 use super::state::{Generation, SegmentFile, State};
 use super::{Shared, StoreOptions};
 use crate::batch::Batch;
@@ -33,6 +38,12 @@ pub struct Recovery {
     pub orphans: u64,
     /// Segments that were missing, or not as long as they were written.
     pub set_aside: u64,
+    /// Segments that came after the catalogue that was found: they were set aside.
+    pub unknown: u64,
+    /// Files below `seg` that no store makes: they were left alone.
+    pub foreign: u64,
+    /// One of them.
+    pub foreign_example: Option<PathBuf>,
 }
 
 pub(super) fn open(
@@ -41,44 +52,56 @@ pub(super) fn open(
     options: StoreOptions,
 ) -> Result<(Shared, Recovery), StoreError> {
     let journal_folder = options.journal.clone().unwrap_or_else(|| folder.join(JOURNAL));
-    for path in [folder, &folder.join(SEGMENTS), &journal_folder] {
+    let disk: Arc<dyn Disk> = Arc::new(OwnFiles::new(disk, folder, &journal_folder));
+    let (seg, damaged) = (folder.join(SEGMENTS), folder.join(DAMAGED));
+    if options.journal.is_none() {
+        refuse_link(&journal_folder)?;
+    }
+    refuse_link(&damaged)?;
+    let tree = segment_tree(folder)?;
+    for path in [folder, &seg, &damaged, &journal_folder] {
         disk.create_folder(path).map_err(StoreError::io("create", path))?;
     }
     let lock = lock_folder(folder)?;
+    close_to_others(folder, &journal_folder, &tree);
+    let whole = tree.files.iter().filter(|(_, name)| name.is_whole).count() as u64;
+    let numbers = journal_files(&journal_folder)?;
+    refuse_missing_catalogue(folder, whole, &journal_folder, &numbers)?;
     let mut catalogue = Catalogue::open(&folder.join(CATALOGUE))?;
     let content = catalogue.load()?;
-    let mut recovery = Recovery::default();
+    let mut recovery = Recovery {
+        foreign: tree.foreign.len() as u64,
+        foreign_example: tree.foreign.first().cloned(),
+        ..Recovery::default()
+    };
 
     let mut series = SeriesRegistry::default();
     for labels in content.series {
         series.add(labels);
     }
-    let known: HashSet<PathBuf> = content.segments.iter().map(|s| folder.join(&s.path)).collect();
-    recovery.orphans = remove_orphans(&*disk, &folder.join(SEGMENTS), &known)?;
+    let known: HashMap<u64, PathBuf> =
+        content.segments.iter().map(|s| (s.id.0, PathBuf::from(&s.path))).collect();
+    let last_segment = content.last_segment;
     let segments = check_segments(&*disk, folder, &mut catalogue, content.segments, &mut recovery)?;
+    clear_orphans(&*disk, folder, &tree, (&known, last_segment), &mut recovery)?;
 
     let mut writers: HashMap<Arc<str>, u64> =
         content.writers.into_iter().map(|(name, last)| (name.into(), last)).collect();
-    let numbers = journal_files(&journal_folder)?;
     let contents =
         numbers.iter().map(|&number| read_journal(&journal_path(&journal_folder, number)));
     let contents = contents.collect::<Result<Vec<_>, _>>()?;
     recovery.torn_octets = contents.iter().map(|c| c.torn).sum();
     recovery.damaged_octets = contents.iter().map(|c| c.damaged).sum();
+    let hurt: Vec<(u64, u64, u64, u64)> = (numbers.iter().zip(&contents))
+        .filter(|(_, content)| content.damaged > 0)
+        .map(|(&number, content)| {
+            let rows = content.batches.iter().map(|(_, batch)| batch.rows.len() as u64).sum();
+            (number, content.damaged, content.batches.len() as u64, rows)
+        })
+        .collect();
     let waiting = unflushed(contents, content.flushed, &mut writers);
-    if recovery.damaged_octets > 0 {
-        catalogue.commit(&Change {
-            events: vec![StoredEvent {
-                kind: "journal_damaged".into(),
-                severity: EventSeverity::Critical,
-                series: None,
-                begin_ns: 0,
-                end_ns: Some(0),
-                title: format!("{} octets of the journal were damaged", recovery.damaged_octets),
-                evidence: serde_json::json!({ "octets": recovery.damaged_octets }),
-            }],
-            ..Change::default()
-        })?;
+    for found in hurt {
+        keep_damaged_journal(&*disk, folder, &journal_folder, &mut catalogue, found)?;
     }
     let last = waiting.iter().map(|(number, _)| *number).max().unwrap_or(0).max(content.flushed);
     let next_journal = numbers.last().copied().unwrap_or(0) + 1;
@@ -112,11 +135,12 @@ pub(super) fn open(
         writers,
         series: Arc::new(series),
         next_batch: last + 1,
-        next_segment: content.last_segment + 1,
+        next_segment: last_segment + 1,
         refusing: false,
         uncertain: false,
         reserve: folder.join(RESERVE).exists(),
     };
+    let room = RoomLog::resumed(&catalogue)?;
     let shared = Shared {
         folder: folder.to_owned(),
         retention: Mutex::new(Arc::new(options.retention.clone())),
@@ -126,6 +150,7 @@ pub(super) fn open(
         journal: Mutex::new(journal),
         catalogue: Mutex::new(catalogue),
         state: Mutex::new(state),
+        room: Mutex::new(room),
         writer_taken: AtomicBool::new(false),
         _lock: lock,
     };
@@ -134,8 +159,13 @@ pub(super) fn open(
 
 /// Two stations on one folder would each remove what the other writes.
 pub(crate) fn lock_folder(folder: &Path) -> Result<File, StoreError> {
-    let path = folder.join("lock");
-    let file = File::options().create(true).truncate(false).write(true).open(&path);
+    let path = folder.join(LOCK);
+    let file = match create_new(&path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            open_own(&path, File::options().write(true))
+        }
+        created => created,
+    };
     let file = file.map_err(StoreError::io("open", &path))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
@@ -144,23 +174,60 @@ pub(crate) fn lock_folder(folder: &Path) -> Result<File, StoreError> {
     }
 }
 
-/// Removes files that the catalogue does not know.
-fn remove_orphans(
+/// A store without its catalogue is not begun anew: rows that are there would not be seen any more.
+pub(super) fn refuse_missing_catalogue(
+    folder: &Path,
+    segments: u64,
+    journal_folder: &Path,
+    journals: &[u64],
+) -> Result<(), StoreError> {
+    let path = folder.join(CATALOGUE);
+    match fs::symlink_metadata(&path) {
+        Ok(about) if about.len() > 0 || !about.is_file() => return Ok(()),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(StoreError::io("look at", &path)(error));
+        }
+        _ => {}
+    }
+    let octets = |&number: &u64| fs::metadata(journal_path(journal_folder, number));
+    let waiting: u64 = journals.iter().filter_map(|n| Some(octets(n).ok()?.len())).sum();
+    match segments > 0 || waiting > 0 {
+        true => Err(StoreError::CatalogueGone {
+            folder: folder.to_owned(),
+            segments,
+            journal_octets: waiting,
+        }),
+        false => Ok(()),
+    }
+}
+
+/// Takes away segments that the catalogue does not know: what a crash left. Where it also misses
+/// segments, it may be older than they are; then those that came after it are set aside.
+fn clear_orphans(
     disk: &dyn Disk,
     folder: &Path,
-    known: &HashSet<PathBuf>,
-) -> Result<u64, StoreError> {
-    let mut removed = 0;
-    for entry in fs::read_dir(folder).map_err(StoreError::io("list", folder))? {
-        let path = entry.map_err(StoreError::io("list", folder))?.path();
-        if path.is_dir() {
-            removed += remove_orphans(disk, &path, known)?;
-        } else if !known.contains(&path) {
+    tree: &SegmentTree,
+    (known, last): (&HashMap<u64, PathBuf>, u64),
+    recovery: &mut Recovery,
+) -> Result<(), StoreError> {
+    let later = |name: &SegmentName| name.is_whole && name.number > last;
+    let is_old = recovery.set_aside > 0
+        || tree.files.iter().filter(|(_, name)| later(name)).count() > MOST_LEFT;
+    for (below, name) in &tree.files {
+        if known.get(&name.number) == Some(below) {
+            continue;
+        }
+        let path = folder.join(below);
+        if is_old && later(name) {
+            let to = folder.join(DAMAGED).join(aside_name(&below.to_string_lossy()));
+            disk.rename(&path, &to).map_err(StoreError::io("set aside", &path))?;
+            recovery.unknown += 1;
+        } else {
             disk.remove(&path).map_err(StoreError::io("remove", &path))?;
-            removed += 1;
+            recovery.orphans += 1;
         }
     }
-    Ok(removed)
+    Ok(())
 }
 
 /// The segments that are there and as long as they were written. Others are set aside.
@@ -175,28 +242,76 @@ fn check_segments(
     let mut change = Change::default();
     for record in segments {
         let path = folder.join(&record.path);
-        let what = match fs::metadata(&path) {
-            Ok(m) if m.len() == record.octets => {
+        let name = SegmentName::of(Path::new(&record.path));
+        if name.is_none_or(|n| (n.table, n.number) != (record.table, record.id.0)) {
+            return Err(StoreError::CatalogueDamaged {
+                folder: folder.to_owned(),
+                what: format!("it names a segment '{}'", record.path),
+            });
+        }
+        let what = match fs::symlink_metadata(&path) {
+            Ok(m) if m.is_file() && m.len() == record.octets => {
                 good.push(record);
                 continue;
             }
+            Ok(m) if !m.is_file() => "it is no regular file".into(),
             Ok(m) => format!("it has {} octets instead of {}", m.len(), record.octets),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => "it is missing".into(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => "it is missing".into(),
             Err(error) => return Err(StoreError::io("look at", &path)(error)),
         };
         change.events.push(damage_event(&record, &what));
         change.remove.push(record.id);
-        let to = folder.join(DAMAGED);
-        let moved = disk
-            .create_folder(&to)
-            .and_then(|()| disk.rename(&path, &to.join(record.path.replace('/', "-"))));
-        drop(moved);
+        // What is gone cannot be moved.
+        let _ = disk.rename(&path, &folder.join(DAMAGED).join(aside_name(&record.path)));
         recovery.set_aside += 1;
     }
     if !change.remove.is_empty() {
         catalogue.commit(&change)?;
     }
     Ok(good)
+}
+
+/// Keeps a journal that is damaged in the folder `damaged`, with an event of what could be read. The
+/// file itself stays until its batches are in segments.
+fn keep_damaged_journal(
+    disk: &dyn Disk,
+    folder: &Path,
+    journal_folder: &Path,
+    catalogue: &mut Catalogue,
+    (number, octets, batches, rows): (u64, u64, u64, u64),
+) -> Result<(), StoreError> {
+    let path = journal_path(journal_folder, number);
+    let about = fs::metadata(&path).map_err(StoreError::io("look at", &path))?;
+    // When it was last written: what is lost came before.
+    let at = about.modified().ok().and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
+    let at_ns = at.map_or(0, |at| i64::try_from(at.as_nanos()).unwrap_or(i64::MAX));
+    let name = format!("journal-{number:010}-{}.journal", about.len());
+    let kept_as = match disk.link(&path, &folder.join(DAMAGED).join(&name)) {
+        // An earlier start said it.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
+        Ok(()) => format!("it is kept as {DAMAGED}/{name}"),
+        Err(error) => format!("it could not be kept: {error}"),
+    };
+    catalogue.commit(&Change {
+        events: vec![StoredEvent {
+            kind: "journal_damaged".into(),
+            severity: EventSeverity::Critical,
+            series: None,
+            begin_ns: at_ns,
+            end_ns: Some(at_ns),
+            title: format!(
+                "a file of the journal was damaged: {rows} rows in {batches} batches were read, \
+                 {octets} octets were not; {kept_as}"
+            ),
+            evidence: serde_json::json!({
+                "journal": path.display().to_string(),
+                "batches_read": batches,
+                "rows_read": rows,
+                "octets_not_read": octets,
+            }),
+        }],
+        ..Change::default()
+    })
 }
 
 /// The event of a segment that cannot be read: from its first row's time to its last row's.
@@ -230,4 +345,5 @@ pub(crate) fn unflushed(
 }
 
 pub(crate) const CATALOGUE: &str = "catalogue.db";
-pub(crate) const JOURNAL: &str = "journal";
+/// A crash leaves the segments of one job. More come of an old catalogue.
+const MOST_LEFT: usize = 64;

@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex};
 use super::catalogue::Catalogue;
 use super::disk::HostDisk;
 use super::journal::{journal_files, journal_path, read_journal};
-use super::open::{CATALOGUE, JOURNAL, unflushed};
+use super::names::SEGMENTS;
+use super::open::{CATALOGUE, JOURNAL, refuse_missing_catalogue, unflushed};
+use super::own_files::{note_found, segment_tree};
 use super::segment::{RowRange, SegmentReader};
 use super::sql::{self, SqlTable, SqlTableInfo};
 use super::state::SegmentFile;
@@ -34,7 +36,13 @@ enum Backing {
     /// The process that writes.
     Writer(Arc<Shared>),
     /// Another one.
-    Folder { folder: PathBuf, journal: PathBuf, catalogue: Mutex<Catalogue> },
+    Folder {
+        folder: PathBuf,
+        journal: PathBuf,
+        catalogue: Mutex<Catalogue>,
+        /// Damaged segments that were met.
+        found: Mutex<BTreeSet<PathBuf>>,
+    },
 }
 
 impl EmbeddedReader {
@@ -45,9 +53,20 @@ impl EmbeddedReader {
     /// Reads a store that another process may write. `journal` is the folder of its journal, if
     /// that is not in the store.
     pub fn open(folder: &Path, journal: Option<&Path>) -> Result<Self, StoreError> {
-        let catalogue = Mutex::new(Catalogue::open_to_read(&folder.join(CATALOGUE))?);
         let journal = journal.map_or_else(|| folder.join(JOURNAL), Path::to_owned);
-        Ok(EmbeddedReader(Arc::new(Backing::Folder { folder: folder.into(), journal, catalogue })))
+        if folder.join(SEGMENTS).is_dir() {
+            // What lies there tells a store without its catalogue from a folder that is none.
+            let whole = segment_tree(folder)?.files.iter().filter(|(_, n)| n.is_whole).count();
+            let journals = journal_files(&journal).unwrap_or_default();
+            refuse_missing_catalogue(folder, whole as u64, &journal, &journals)?;
+        }
+        let catalogue = Mutex::new(Catalogue::open_to_read(&folder.join(CATALOGUE))?);
+        Ok(EmbeddedReader(Arc::new(Backing::Folder {
+            folder: folder.into(),
+            journal,
+            catalogue,
+            found: Mutex::default(),
+        })))
     }
 
     fn catalogue(&self) -> &Mutex<Catalogue> {
@@ -57,13 +76,26 @@ impl EmbeddedReader {
         }
     }
 
+    /// Tells the process that writes, or sets it aside, if this is that process. Where that cannot be
+    /// noted, the answer says it all the same.
+    fn tell_of_damage(&self, path: &Path, what: &str) {
+        match &*self.0 {
+            Backing::Writer(shared) => drop(shared.set_aside(path, what)),
+            Backing::Folder { folder, found, .. } => {
+                note_found(folder, path);
+                let path = path.strip_prefix(folder).unwrap_or(path);
+                lock(found).insert(path.to_owned());
+            }
+        }
+    }
+
     fn snapshot(&self, skip: &HashSet<PathBuf>) -> Result<Snapshot<'_>, StoreError> {
         let (segments, batches, series) = match &*self.0 {
             Backing::Writer(shared) => {
                 let state = lock(&shared.state);
                 (state.segments.clone(), state.waiting(), state.series.clone())
             }
-            Backing::Folder { folder, journal, catalogue } => {
+            Backing::Folder { folder, journal, catalogue, .. } => {
                 // The journal first. What moves into segments meanwhile is found there.
                 let mut contents = Vec::new();
                 for number in journal_files(journal)? {
@@ -91,7 +123,8 @@ impl EmbeddedReader {
                 (segments, batches, Arc::new(series))
             }
         };
-        Ok(Snapshot { segments, batches, series, skip: skip.clone(), reader: self })
+        let skip = skip.clone();
+        Ok(Snapshot { segments, batches, series, skip, reader: self, broken: None })
     }
 }
 
@@ -119,7 +152,17 @@ impl Reader for EmbeddedReader {
         _: &Limit,
         ask: &dyn Fn(&dyn Source) -> Result<u64, StoreError>,
     ) -> Result<(u64, u64), StoreError> {
-        self.of_one_instant(|snapshot| ask(snapshot))
+        // Rows go out as they are read, so nothing is begun anew for a damaged segment.
+        self.ask(true, |snapshot| ask(snapshot))
+    }
+
+    fn damaged(&self) -> Vec<String> {
+        match &*self.0 {
+            Backing::Writer(_) => Vec::new(),
+            Backing::Folder { found, .. } => {
+                lock(found).iter().map(|path| path.display().to_string()).collect()
+            }
+        }
     }
 
     fn series(&self) -> Result<Vec<Series>, StoreError> {
@@ -144,17 +187,26 @@ impl EmbeddedReader {
         &self,
         ask: impl Fn(&Snapshot) -> Result<T, StoreError>,
     ) -> Result<(T, u64), StoreError> {
+        self.ask(false, ask)
+    }
+
+    /// The same. `goes_on`: where a segment is damaged, the rows before stay, and the next segment
+    /// follows; else the question is asked again without it.
+    fn ask<T>(
+        &self,
+        goes_on: bool,
+        ask: impl Fn(&Snapshot) -> Result<T, StoreError>,
+    ) -> Result<(T, u64), StoreError> {
         let mut skip = HashSet::new();
         let mut tries = 0;
         loop {
-            let snapshot = self.snapshot(&skip)?;
-            match ask(&snapshot) {
+            let mut snapshot = self.snapshot(&skip)?;
+            snapshot.broken = goes_on.then(Mutex::default);
+            let answered = ask(&snapshot);
+            match answered {
                 // One bad segment costs its rows, not the answer.
                 Err(StoreError::Damaged { path, what }) if !skip.contains(&path) => {
-                    if let Backing::Writer(shared) = &*self.0 {
-                        // Where that cannot be noted, the answer says it all the same.
-                        let _ = shared.set_aside(&path, &what);
-                    }
+                    self.tell_of_damage(&path, &what);
                     skip.insert(path);
                 }
                 // Another process compacted it away since the catalogue was read.
@@ -163,7 +215,10 @@ impl EmbeddedReader {
                 {
                     tries += 1;
                 }
-                answer => return answer.map(|answer| (answer, skip.len() as u64)),
+                answer => {
+                    let broken = snapshot.broken.map_or(0, |broken| lock(&broken).len());
+                    return answer.map(|answer| (answer, (skip.len() + broken) as u64));
+                }
             }
         }
     }
@@ -176,6 +231,8 @@ pub(super) struct Snapshot<'a> {
     series: Arc<SeriesRegistry>,
     skip: HashSet<PathBuf>,
     reader: &'a EmbeddedReader,
+    /// Damaged segments that were passed over; `None`: they are errors.
+    broken: Option<Mutex<HashSet<PathBuf>>>,
 }
 
 impl Snapshot<'_> {
@@ -199,14 +256,25 @@ impl Snapshot<'_> {
                 continue;
             }
             let known = (r.octets, &r.crcs[..]);
-            let mut reader =
-                SegmentReader::<R>::open(segment.path(), known, table, range, scan.columns)?;
-            while let Some(rows) = reader.next(AT_ONCE)? {
-                for row in &rows {
-                    if wanted_series.is_none_or(|set| set.contains(&row.series())) {
-                        sink(row)?;
+            let mut read = || {
+                let mut reader =
+                    SegmentReader::<R>::open(segment.path(), known, table, range, scan.columns)?;
+                // Each block is checked before its octets are used: rows before the damage are whole.
+                while let Some(rows) = reader.next(AT_ONCE)? {
+                    for row in &rows {
+                        if wanted_series.is_none_or(|set| set.contains(&row.series())) {
+                            sink(row)?;
+                        }
                     }
                 }
+                Ok(())
+            };
+            match (read(), &self.broken) {
+                (Err(StoreError::Damaged { path, what }), Some(broken)) => {
+                    self.reader.tell_of_damage(&path, &what);
+                    lock(broken).insert(path);
+                }
+                (read, _) => read?,
             }
         }
         Ok(())

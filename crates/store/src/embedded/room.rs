@@ -3,7 +3,8 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use super::catalogue::{Change, SegmentId};
+use super::catalogue::{Change, SegmentId, SegmentRecord};
+use super::names::{DAMAGED, RESERVE, aside_name};
 use super::state::SegmentFile;
 use super::{Shared, lock};
 use crate::error::StoreError;
@@ -21,6 +22,7 @@ impl Shared {
         for _ in 0..MOST_ROUNDS {
             match run() {
                 Err(error) if error.is_full() => {
+                    lock(&self.room).meet_full();
                     if !self.make_room()? {
                         break;
                     }
@@ -39,6 +41,7 @@ impl Shared {
             std::mem::take(&mut lock(&self.state).reserve) && self.disk.remove(&path).is_ok();
         let octets = self.options.reserve_octets.max(1);
         let gone = retention::oldest(&self.segment_infos(), octets.saturating_mul(2));
+        let records = self.records_of(&gone);
         let given_up = match self.give_up(gone.clone()) {
             Err(error) if error.is_full() && !gone.is_empty() => {
                 // Not even the catalogue can be written. A file that is taken away makes room for it;
@@ -55,6 +58,7 @@ impl Shared {
         match given_up {
             Ok(given_up) => {
                 if given_up > 0 {
+                    lock(&self.room).give_up(&records);
                     self.restore_reserve(None, 0);
                 }
                 Ok(reserve || given_up > 0)
@@ -89,6 +93,13 @@ impl Shared {
             Ok(()) => lock(&self.state).reserve = true,
             Err(_) => drop(self.disk.remove(&path)),
         }
+    }
+
+    /// What the catalogue has of segments.
+    pub(super) fn records_of(&self, ids: &[SegmentId]) -> Vec<SegmentRecord> {
+        let state = lock(&self.state);
+        let own = state.segments.iter().filter(|s| ids.contains(&s.record.id));
+        own.map(|s| s.record.clone()).collect()
     }
 
     /// What decisions depend on, of all segments.
@@ -166,7 +177,7 @@ impl Shared {
         let found = lock(&self.state).segments.iter().find(|s| s.path() == path).cloned();
         let Some(segment) = found else { return Ok(()) };
         let folder = self.folder.join(DAMAGED);
-        let name = segment.record.path.replace('/', "-");
+        let name = aside_name(&segment.record.path);
         // The catalogue first: the file is not known any more, wherever it is.
         let change = Change {
             events: vec![super::open::damage_event(&segment.record, what)],
@@ -207,5 +218,3 @@ fn noise() -> Vec<u8> {
 
 /// Each gives up twice the reserve of the oldest segments.
 const MOST_ROUNDS: usize = 8;
-pub(super) const RESERVE: &str = "reserve";
-pub(super) const DAMAGED: &str = "damaged";

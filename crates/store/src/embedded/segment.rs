@@ -12,7 +12,7 @@ mod file;
 mod read;
 mod write;
 
-pub(super) use read::{RowRange, SegmentReader};
+pub(super) use read::{RowRange, SegmentReader, verify_segment};
 #[cfg(test)]
 pub(super) use write::Written;
 pub(super) use write::{GROUP, write_segment};

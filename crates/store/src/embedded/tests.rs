@@ -7,6 +7,8 @@ use crate::query::{Answer, Availability, Delay, Limit, Overview, Query, Response
 use crate::testing::{self, FaultyDisk, Folder, START};
 use crate::{DAY_NS, HOUR_NS, IntervalRow, Reader, SeriesFilter, Table, Writer};
 
+mod damage;
+
 /// A store that never does anything by time alone.
 fn options() -> StoreOptions {
     StoreOptions {
@@ -317,12 +319,14 @@ fn a_damaged_segment_costs_its_rows_and_is_told_of() {
     let elsewhere = ask(&other, &query);
     assert_eq!(elsewhere.damaged_segments, 1);
     assert!(path.exists(), "who only reads moves nothing");
+    let notes = files(&folder.path().join("damaged"));
+    assert_eq!(notes, 1, "it leaves a note");
     let reader = store.reader();
     let response = ask(&reader, &query);
     assert_eq!((response.damaged_segments, &response.answer), (1, &elsewhere.answer));
     let Answer::Availability(rows) = &response.answer else { panic!() };
     assert!(rows.iter().all(|row| (1..180).contains(&row.intervals)), "{rows:?}");
-    assert!(!path.exists() && fs::read_dir(folder.path().join("damaged")).unwrap().count() == 1);
+    assert!(!path.exists() && files(&folder.path().join("damaged")) == 2);
     assert_eq!(ask(&reader, &query).damaged_segments, 0, "it is out of the way");
     let events = ask(
         &reader,

@@ -67,9 +67,29 @@ fn damage_costs_the_frame_that_it_hits() {
         expected.drain(of_frame[hit].clone());
         assert_eq!(content.batches, expected, "garbled at {at}");
         let lost = (ends[hit] - if hit == 0 { 0 } else { ends[hit - 1] }) as u64;
-        let (torn, damaged) = if hit == 2 { (lost, 0) } else { (0, lost) };
+        // A last frame whose length grew looks as one that was being written.
+        let begin = ends[1];
+        let grew = hit == 2 && (begin..begin + 4).contains(&at) && bad[at] > octets[at];
+        let (torn, damaged) = if grew { (lost, 0) } else { (0, lost) };
         assert_eq!((content.torn, content.damaged), (torn, damaged), "garbled at {at}");
     }
+}
+
+/// All from some octet on is garbled: that is no crash.
+#[test]
+fn a_garbled_end_is_damage_and_room_without_octets_is_not() {
+    let folder = Folder::new();
+    let (octets, ends, all) = written(&folder, &[1, 2, 1]);
+    let mut bad = octets.clone();
+    bad[ends[0] + 20..].iter_mut().for_each(|octet| *octet ^= 0x55);
+    let content = parse_journal(&bad).unwrap();
+    assert_eq!(content.batches, all[..1]);
+    assert_eq!((content.torn, content.damaged), (0, (octets.len() - ends[0]) as u64));
+    let mut unwritten = octets.clone();
+    unwritten[ends[1] + 20..].fill(0);
+    let content = parse_journal(&unwritten).unwrap();
+    assert_eq!(content.batches, all[..3]);
+    assert_eq!((content.torn, content.damaged), ((octets.len() - ends[1]) as u64, 0));
 }
 
 #[test]

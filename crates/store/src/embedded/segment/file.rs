@@ -52,6 +52,12 @@ impl CheckedFile {
         self.0.file.read_exact_at(to, start)
     }
 
+    /// Checks all blocks.
+    pub(super) fn check_all(&self) -> io::Result<()> {
+        let blocks = self.0.length.div_ceil(BLOCK as u64) as usize;
+        (0..blocks).try_for_each(|block| self.check(block))
+    }
+
     fn check(&self, block: usize) -> io::Result<()> {
         let (Some(good), Some(&crc)) = (self.0.good.get(block), self.0.crcs.get(block)) else {
             return Err(damaged(format!("block {block} has no checksum")));

@@ -262,6 +262,16 @@ fn other<R>(physical: &Physical<R>) -> ParquetError {
     ParquetError::General(format!("the column {} is not what it should be", physical.name))
 }
 
+/// Checks all blocks of a segment; `octets` and `crcs` are the catalogue's.
+///
+/// # Errors
+/// [`StoreError::Damaged`]; it cannot be read.
+pub(crate) fn verify_segment(path: &Path, octets: u64, crcs: &[u32]) -> Result<(), StoreError> {
+    CheckedFile::open(path, octets, crcs)
+        .and_then(|file| file.check_all())
+        .map_err(|error| of_io(path, error))
+}
+
 fn of_parquet(path: &Path, error: ParquetError) -> StoreError {
     match error {
         ParquetError::External(inner) => match inner.downcast::<io::Error>() {
