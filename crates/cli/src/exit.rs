@@ -121,8 +121,9 @@ Exit codes:
        or a host without a way where there is no other target (probe), a run that cannot be read
        (report, compare), a capture that cannot be read (flow, rtt), no station that answers
        (status, events, explain, top, report sla)
-  4    measured, but not all of it was saved: a full disk, a limit of file sizes, a
-       collector that took nothing
+  4    measured, but not all of it was saved, or of what was kept not all could be read: a
+       full disk, a limit of file sizes, a collector that took nothing; damaged segments of a
+       store (query, export)
   5    measured, but the evidence does not decide (bench, compare, explain): too few repetitions, a
        threshold without a value, nothing that explains an event
   130  interrupted before anything was measured; a benchmark before its end: the same command

@@ -403,7 +403,7 @@ mod tests {
         let mut step = json!({"at": {"ms": 0}, "by_ns": -3_200_000_000_i64, "marked": {}});
         assert_eq!(
             step_line(&step),
-            "clock set back by 3.20 s at 1970-01-01 00:00:00; no interval is marked for it so far"
+            "clock set back by 3.20 s at 1970-01-01 00:00:00 UTC; no interval is marked for it so far"
         );
         step["marked"] = json!({"probe.core": 2});
         assert!(step_line(&step).ends_with("intervals marked for it: 2 of probe.core"));
