@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sonde_results::sla::ObjectiveVerdict;
 
-use super::objective::OutOf;
+use super::objective::{Objective, OutOf};
 use super::window::TimeRange;
 
 /// The state of an objective between its windows.
@@ -61,6 +61,17 @@ impl Hysteresis {
     /// Whether none of the windows looked at decided anything.
     pub fn is_unknown(&self, breach: OutOf) -> bool {
         self.undecided >= breach.m
+    }
+
+    /// The same for another definition of the objective from `at_ns` on: the breach that is open stays
+    /// so, and is over at `at_ns` where no window misses the new one.
+    pub fn redefined(&self, old: OutOf, new: &Objective, at_ns: i64) -> Hysteresis {
+        Hysteresis {
+            recent: VecDeque::new(),
+            breach_ns: self.breach_ns,
+            last_missed_ns: at_ns,
+            undecided: if self.is_unknown(old) { new.breach.m } else { 0 },
+        }
     }
 
     /// Takes the next window. At most two things come of it.

@@ -87,6 +87,9 @@ pub struct Judge {
     #[schemars(with = "Objective")]
     objective: Arc<Objective>,
     subject: String,
+    /// Begin of what was taken: nothing is said of time before it.
+    #[serde(default)]
+    first_ns: Option<i64>,
     /// End of what was taken.
     next_ns: Option<i64>,
     /// When measuring last began.
@@ -148,6 +151,7 @@ impl Judge {
         Judge {
             objective,
             subject: subject.into(),
+            first_ns: None,
             next_ns: None,
             begun_ns: None,
             record_ns: 0,
@@ -175,6 +179,19 @@ impl Judge {
             }
             _ => new,
         }
+    }
+
+    /// Goes over to another definition of its objective at `at_ns`, for the same subject. What lasts
+    /// goes on: a breach that no window of the new definition misses ends at `at_ns`. Windows and months
+    /// begin anew.
+    pub fn redefine(self, objective: impl Into<Arc<Objective>>, at_ns: i64) -> Judge {
+        let mut new = Judge::new(objective, self.subject);
+        new.hysteresis = self.hysteresis.redefined(self.objective.breach, &new.objective, at_ns);
+        if self.objective.rule() == new.objective.rule() {
+            new.label = self.label;
+            new.sliding = self.sliding.map(SlidingAvailability::forget);
+        }
+        new
     }
 
     /// What it judges.
@@ -233,6 +250,9 @@ impl Judge {
         if end_ns <= start_ns {
             return Err(InputRefused::Empty { start_ns, end_ns });
         }
+        if self.next_ns.is_none() {
+            self.first_ns = Some(start_ns);
+        }
         let next_ns = self.next_ns.unwrap_or(start_ns);
         self.begun_ns = self.begun_ns.or(Some(start_ns));
         if start_ns + (end_ns - start_ns) / 2 < next_ns {
@@ -288,6 +308,9 @@ impl Judge {
         };
         if let Some(window) = &self.window {
             month.add_open(window);
+            if window.told {
+                month.count(ObjectiveVerdict::Missed);
+            }
         }
         let mut runs = self.runs.clone();
         for (item, label) in waiting.filter(|(i, _)| i.range.start_ns < month.range.end_ns) {
@@ -330,6 +353,13 @@ impl Judge {
             self.runs.count(&mut window.availability, item.labelled(label));
         }
         window.add(&item, label);
+        if !window.told && window.is_missed_already(&self.objective) {
+            window.told = true;
+            // Since the interval with which it is certain.
+            let range = TimeRange { start_ns, ..window.range };
+            let evidence = window.evidence(&self.objective);
+            evidence.into_iter().for_each(|evidence| self.step(range, evidence, out));
+        }
     }
 
     fn note_label(&mut self, item: &Item, label: AvailabilityLabel, out: &mut JudgeOutput) {
@@ -378,12 +408,18 @@ impl Judge {
         // The first window is mostly a part of one.
         let TimeRange { start_ns: from_ns, end_ns } = window.range;
         let is_part = self.begun_ns.is_some_and(|begun| from_ns < begun && begun < end_ns);
-        if is_part && evidence.verdict == ObjectiveVerdict::Undecided {
-            out.windows.push(evidence);
-            return;
+        let says_nothing = is_part && evidence.verdict == ObjectiveVerdict::Undecided;
+        if !window.told && !says_nothing {
+            self.step(window.range, evidence.clone(), out);
         }
+        out.windows.push(evidence);
+    }
+
+    /// What follows from the verdict of a window.
+    fn step(&mut self, range: TimeRange, evidence: Evidence, out: &mut JudgeOutput) {
+        let start_ns = range.start_ns;
         let (breach, recovery) = (self.objective.breach, self.objective.recovery);
-        let crossings = self.hysteresis.step(window.range, evidence.verdict, breach, recovery);
+        let crossings = self.hysteresis.step(range, evidence.verdict, breach, recovery);
         for crossing in crossings.into_iter().flatten() {
             let evidence = Box::new(evidence.clone());
             let (at_ns, kind) = match crossing {
@@ -399,10 +435,10 @@ impl Judge {
             };
             self.tell(at_ns, kind, out);
         }
-        out.windows.push(evidence);
     }
 
     fn tell(&self, at_ns: i64, kind: SlaEventKind, out: &mut JudgeOutput) {
+        let at_ns = self.first_ns.map_or(at_ns, |first| first.max(at_ns));
         out.events.push(SlaEvent {
             objective: self.objective.name.clone(),
             subject: self.subject.clone(),

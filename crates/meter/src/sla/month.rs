@@ -50,6 +50,11 @@ impl MonthSums {
         }
     }
 
+    /// Counts a window whose verdict is certain before its end.
+    pub fn count(&mut self, verdict: ObjectiveVerdict) {
+        self.windows.add(verdict);
+    }
+
     /// Adds what a window has counted so far.
     pub fn add_open(&mut self, window: &OpenWindow) {
         self.availability.merge(&window.availability);

@@ -9,7 +9,7 @@ use sonde_results::sla::{
 };
 
 use super::objective::{Objective, ObjectiveMetric};
-use super::share::{WHOLE, percent_parts};
+use super::share::{WHOLE, percent_parts, refutes};
 use super::sliding::IntervalClass;
 use super::tally::{Requirement, Sums, Tally, beyond};
 use super::window::TimeRange;
@@ -43,6 +43,9 @@ pub(super) struct OpenWindow {
     pub availability: AvailabilityTotals,
     pub seconds: SecondTotals,
     pub caveats: Vec<CaveatIntervals>,
+    /// It was told before its end that it is missed.
+    #[serde(default)]
+    pub told: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -76,6 +79,24 @@ impl OpenWindow {
             availability: AvailabilityTotals { interval_ns, ..AvailabilityTotals::default() },
             seconds: SecondTotals::default(),
             caveats: Vec::new(),
+            told: false,
+        }
+    }
+
+    /// Whether it is missed whatever comes until its end: what counts against it only grows.
+    pub fn is_missed_already(&self, objective: &Objective) -> bool {
+        match objective.metric {
+            ObjectiveMetric::ErroredSeconds { .. } => {
+                self.requirement.is_some_and(|r| self.counted.low.bad > r.constant())
+            }
+            // Were all that is to come available, and nothing of it left out.
+            ObjectiveMetric::Availability { target_percent, rule } => {
+                // One more, where intervals do not lie on the window's grid.
+                let whole = self.range.length_ns() / rule.interval_ns().max(1) + 2;
+                let left = whole - self.availability.unavailable as i64;
+                i128::from(left) * WHOLE < percent_parts(target_percent) * i128::from(whole)
+            }
+            _ => false,
         }
     }
 
@@ -241,6 +262,9 @@ impl OpenWindow {
         let all = (self.known_ns + self.unknown_ns) as f64;
         let certain = decide(Sums::default(), Sums::default());
         let verdict = match decide(self.helping, self.hurting) {
+            Some(ObjectiveVerdict::Missed) if self.refutes(objective, &requirement, &counted) => {
+                Ok(ObjectiveVerdict::Missed)
+            }
             _ if known < objective.least_known_percent * all => Err(UndecidedReason::MostlyUnknown),
             _ if samples < objective.least_samples() => Err(UndecidedReason::TooFewSamples),
             // The least delay hangs on the open intervals, too.
@@ -253,6 +277,30 @@ impl OpenWindow {
         };
         let low = value(counted.low).or(Some(0.0));
         Judged { low, high: value(counted.high), samples, verdict }
+    }
+
+    /// Whether what was seen misses the objective whatever else there was in the window: time without
+    /// data, were all of it good, and the samples that a statement at 95 % needs.
+    fn refutes(&self, objective: &Objective, requirement: &Requirement, counted: &Tally) -> bool {
+        // The least delay may be another one.
+        let open = self.counted.delays.is_some() && self.slots.open > 0;
+        let Some(share) = requirement.share().filter(|_| !open) else { return false };
+        let mut least = counted.low;
+        least.add(self.helping);
+        let enough = counted.high.base >= objective.least_samples()
+            || refutes(u64::try_from(least.bad).unwrap_or(0), least.base, share);
+        // Time without data is filled with as many packets as went out in the time that counts. How
+        // many of them had arrived is not known, so that delays are not filled.
+        let SlotCounts { counted: slots, unavailable, .. } = self.slots;
+        let counted_ns = self.known_ns as f64 * slots as f64 / (slots + unavailable).max(1) as f64;
+        let missing = counted.high.base as f64 * self.unknown_ns as f64 / counted_ns.max(1.0);
+        let is_loss = matches!(objective.metric, ObjectiveMetric::LossRatio { .. });
+        let known = self.known_ns as f64 * 100.0
+            >= objective.least_known_percent * (self.known_ns + self.unknown_ns) as f64;
+        if !known && is_loss {
+            least.base = least.base.saturating_add(missing.ceil() as u64);
+        }
+        enough && (known || is_loss) && requirement.least_excess(least) > 0
     }
 
     /// Of an objective about the delay above the least: the samples beyond that and the limit.

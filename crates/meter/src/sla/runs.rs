@@ -42,6 +42,8 @@ impl AvailabilityRuns {
     pub fn count(&mut self, totals: &mut AvailabilityTotals, next: LabelledIntervals<'_>) {
         let LabelledIntervals { class, label, count, .. } = next;
         match label {
+            // What is left out lengthens no outage, and does not end the one that goes on after it.
+            AvailabilityLabel::Unavailable if next.exclusion.is_some() => {}
             AvailabilityLabel::Unavailable => {
                 totals.outages += u64::from(self.outage == 0);
                 self.outage += count;

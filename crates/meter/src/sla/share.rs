@@ -33,6 +33,32 @@ pub(super) fn least_samples(beyond: f64) -> u64 {
     (0.05f64.ln() / (-beyond).ln_1p()).ceil() as u64
 }
 
+/// Whether `bad` of `n` samples refute at 95 % that at most the share `limit` (0 to 1) of all is bad:
+/// so many or more were seen with a probability of at most 5 % then, by the exact binomial
+/// distribution (one-sided; RFC 6703, section 8.2 asks for the sample size beside it).
+pub(super) fn refutes(bad: u64, n: u64, limit: f64) -> bool {
+    if bad == 0 || n == 0 || limit >= 1.0 {
+        return false;
+    }
+    if limit <= 0.0 || bad > n {
+        return true;
+    }
+    // Below the mean it never does. Above it the sum is soon found.
+    if (bad as f64) <= n as f64 * limit {
+        return false;
+    }
+    let odds = limit.ln() - (-limit).ln_1p();
+    let (mut ln_p, mut fewer) = (n as f64 * (-limit).ln_1p(), 0.0);
+    for i in 0..bad {
+        fewer += ln_p.exp();
+        if fewer >= 0.95 {
+            return true;
+        }
+        ln_p += ((n - i) as f64).ln() - ((i + 1) as f64).ln() + odds;
+    }
+    false
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -58,5 +84,19 @@ mod tests {
         assert_eq!(least_samples(1e-3), 2_995);
         assert_eq!(least_samples(1e-5), 299_572);
         assert_eq!((least_samples(0.0), least_samples(1.0)), (u64::MAX, 1));
+    }
+
+    #[test]
+    fn few_samples_refute_what_they_could_hardly_show_by_chance() {
+        // P(X >= 3 | 600, 0.001) = 0.0231, P(X >= 2) = 0.1219 (computed by summing the terms).
+        assert!(refutes(3, 600, 1e-3) && !refutes(2, 600, 1e-3));
+        // P(X >= 1 | 51, 0.001) = 0.0498, of 52 it is 0.0507.
+        assert!(refutes(1, 51, 1e-3) && !refutes(1, 52, 1e-3));
+        // P(X >= 15 | 200, 0.05) = 0.0781, P(X >= 16) = 0.0444.
+        assert!(refutes(16, 200, 0.05) && !refutes(15, 200, 0.05));
+        assert!(refutes(200, 200, 1e-3));
+        assert!(refutes(1, 1, 0.0) && !refutes(0, 9, 0.0) && !refutes(9, 9, 1.0));
+        // Far beyond what a double can hold of (1 - p)^n.
+        assert!(!refutes(100_000, 1_000_000, 0.1) && !refutes(99_000, 1_000_000, 0.1));
     }
 }

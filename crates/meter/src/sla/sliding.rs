@@ -81,6 +81,17 @@ impl<T> SlidingAvailability<T> {
         }
     }
 
+    /// The same state without the intervals that wait.
+    pub fn forget(self) -> Self {
+        let settled = |machine: RunMachine| RunMachine { pending: 0, ..machine };
+        SlidingAvailability {
+            low: settled(self.low),
+            high: settled(self.high),
+            waiting: VecDeque::new(),
+            ..self
+        }
+    }
+
     /// Takes the next `count` intervals, which are all of `class`, with what goes with them.
     /// Adds to `decided` those whose label is final now, in order.
     pub fn push(

@@ -121,6 +121,11 @@ impl Requirement {
         high.bad * self.den() - self.num_low * i128::from(high.base)
     }
 
+    /// The greatest share that is allowed, 0 to 1; `None`: values are compared.
+    pub fn share(&self) -> Option<f64> {
+        self.share.then(|| self.bound())
+    }
+
     /// The greatest share or value that is allowed of a base.
     pub fn bound(&self) -> f64 {
         self.num_high as f64 / self.den() as f64

@@ -38,9 +38,10 @@ pub struct AvailabilityTotals {
     pub chli_runs: u64,
     /// Intervals inside such runs (CHLI, counted in intervals).
     pub chli_intervals: u64,
-    /// Outages: runs of unavailable intervals, excluded ones included. Each counts where it begins.
+    /// Outages: runs of unavailable intervals. Each counts with its first interval that is not excluded.
     pub outages: u64,
-    /// The longest of them so far, intervals from its begin on, even where that lies before.
+    /// The longest of them so far: intervals from its begin on, even where that lies before, without
+    /// excluded ones.
     pub longest_outage: u64,
     /// What was left out, by name, in order.
     pub excluded: Vec<ExcludedTime>,

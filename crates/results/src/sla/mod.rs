@@ -12,7 +12,7 @@ mod standard;
 mod verdict;
 
 pub use availability::{AvailabilityLabel, AvailabilityTotals, ExcludedTime};
-pub use doubt::own_doubt;
+pub use doubt::{OWN_REASONS, loss_doubt, own_doubt};
 pub use event::{LossDirection, LossEpisode, SlaEvent, SlaEventKind, StreamLoss};
 pub use month::{CaveatIntervals, ObjectiveMonth, SecondTotals, WindowTotals};
 pub use report::{GroupObjective, SlaReport};

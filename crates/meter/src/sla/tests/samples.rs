@@ -131,11 +131,69 @@ fn what_a_window_lacks_from_before_measuring_began_is_not_told() {
 #[test]
 fn a_window_that_is_mostly_unknown_decides_nothing() {
     let objective = Objective { least_samples: Some(1), ..loss(0.01) };
-    let of = |seconds: i64| verdict(objective.clone(), &[record(0, seconds, 100, 50)]);
-    assert_eq!(of(29).undecided, Some(UndecidedReason::MostlyUnknown));
-    assert_eq!(of(30).verdict, ObjectiveVerdict::Missed);
+    let of =
+        |seconds: i64, lost: u64| verdict(objective.clone(), &[record(0, seconds, 1_000, lost)]);
+    assert_eq!(of(29, 11).undecided, Some(UndecidedReason::MostlyUnknown));
+    assert_eq!(of(30, 11).verdict, ObjectiveVerdict::Missed);
     let nothing = verdict(objective, &[record(0, 60, 0, 0)]);
     assert_eq!((nothing.undecided, nothing.low), (Some(UndecidedReason::NoData), None));
+}
+
+#[test]
+fn what_is_missed_whatever_is_unknown_is_missed() {
+    use ObjectiveVerdict::{Met, Missed, Undecided};
+    // The trial's: 200 of 200 lost, and 2,995 would be needed to say that it is met.
+    let all = verdict(loss(1e-3), &[record(0, 20, 200, 200)]);
+    assert_eq!((all.verdict, all.samples, all.least_samples), (Missed, 200, 2_995));
+    let few = |sent: u64, lost: u64| verdict(loss(1e-3), &[record(0, 60, sent, lost)]);
+    // 2 of 600 are above 0.1 %, but are seen by chance in 12 of 100 minutes that keep it.
+    assert_eq!((few(600, 2).verdict, few(600, 3).verdict), (Undecided, Missed));
+    assert_eq!(few(600, 2).undecided, Some(UndecidedReason::TooFewSamples));
+    assert_eq!(few(600, 0).undecided, Some(UndecidedReason::TooFewSamples), "no claim of met");
+    assert_eq!((few(3_000, 3).verdict, few(3_000, 4).verdict), (Met, Missed));
+    // Ten seconds of sixty are known: 500 more packets, all of which may have arrived.
+    let part = |lost: u64| verdict(loss(0.1), &[record(0, 10, 100, lost), record(59, 60, 10, 0)]);
+    assert_eq!((part(70).verdict, part(100).verdict), (Missed, Missed));
+    assert_eq!(part(40).undecided, Some(UndecidedReason::MostlyUnknown));
+    // Of delays likewise, but not where most of the window is unknown.
+    let slow = |at: &[i64], slow: usize| {
+        let delays = [vec![1_000_000; 40 - slow], vec![50_000_000; slow]].concat();
+        let records: Vec<Interval> = at.iter().map(|&at| trips(at, &delays)).collect();
+        verdict(percentile(99.0, 20_000_000), &records)
+    };
+    assert_eq!(slow(&[0, 10, 20, 30, 40, 50], 40).verdict, Missed);
+    assert_eq!(slow(&[0, 10, 20, 30, 40, 50], 1).verdict, Missed);
+    assert_eq!(slow(&[0, 10, 20, 30, 40, 50], 0).undecided, Some(UndecidedReason::TooFewSamples));
+    assert_eq!(slow(&[0], 40).undecided, Some(UndecidedReason::MostlyUnknown));
+}
+
+#[test]
+fn a_count_that_only_grows_is_missed_as_soon_as_it_is_beyond_its_limit() {
+    let rule = SecondRule { severe_ratio: 0.3, window: 10, reordered: false };
+    let month = ObjectiveWindow::Month;
+    let metric = ObjectiveMetric::ErroredSeconds { limit: 10, severe: false, rule };
+    let objective = Objective { window: month, ..objective(metric) };
+    let mut judge = Judge::new(objective, "Lyon");
+    let mut out = JudgeOutput::default();
+    // Each tenth second has an error, so that all of them are available.
+    feed(&mut judge, 1_000, &"bggggggggg".repeat(10), &mut out);
+    assert_eq!(out.events, []);
+    assert_eq!(judge.month_so_far().unwrap().windows.missed, 0);
+    feed(&mut judge, 1_100, &"bggggggggg".repeat(3), &mut out);
+    let [event] = &out.events[..] else { panic!("{:?}", out.events) };
+    assert_eq!(event.at_ns, 1_100 * SECOND, "the eleventh");
+    assert!(matches!(
+        event.kind,
+        sonde_results::sla::SlaEventKind::Breach { missed: 1, of: 1, .. }
+    ));
+    assert_eq!((judge.breach_ns(), out.windows.len()), (Some(1_100 * SECOND), 0));
+    let so_far = judge.month_so_far().unwrap();
+    assert_eq!((so_far.windows.missed, so_far.seconds.errored), (1, 13));
+    // At the month's end it is not told again, and counts once.
+    judge.advance(2_700_000 * SECOND, &mut out);
+    assert_eq!((out.events.len(), out.windows.len(), out.months.len()), (1, 1, 1));
+    assert_eq!(out.months[0].windows.missed, 1);
+    assert_eq!(out.windows[0].verdict, ObjectiveVerdict::Missed);
 }
 
 #[test]

@@ -57,7 +57,10 @@ fn maintenance_leaves_the_base_and_not_the_state() {
     let t = totals(4, 2, letters, "...MMMM...........");
     assert_eq!((t.available, t.base()), (10, 14), "71.4 %");
     assert_eq!(t.excluded[0].intervals, 4);
-    assert_eq!((t.outages, t.longest_outage), (1, 8), "it began before and lasts beyond");
+    assert_eq!((t.outages, t.longest_outage), (1, 4), "one, and four intervals of it count");
+    let within = totals(4, 2, letters, "..MMMMMMMM........");
+    assert_eq!((within.outages, within.longest_outage, within.unavailable), (0, 0, 0));
+    assert_eq!((within.available, within.base()), (10, 10));
     let without = totals(4, 2, letters, "");
     assert_eq!((without.available, without.base()), (10, 18), "55.6 %");
 }
