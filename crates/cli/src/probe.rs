@@ -236,7 +236,7 @@ impl Printing {
                 self.lines.add_streams(streams.len());
                 self.writers.add_streams(streams);
             }
-            Event::Sample(_) | Event::Undelivered(_) | Event::Ended(_) => {}
+            Event::Sample(_) | Event::Undelivered(_) | Event::Ended(_) | Event::LeftOut(_) => {}
         }
     }
 

@@ -163,7 +163,7 @@ impl RowMaker {
             }
             Said::Gap(gap) => registry.event(self.of_gap(gap, utc_offset_ns))?,
             Said::Notice(notice) => registry.event(self.of_notice(notice, now_ns))?,
-            Said::ProbeEvent(Event::Sample(_) | Event::Undelivered(_) | Event::Ended(_))
+            Said::ProbeEvent(Event::Sample(_) | Event::Undelivered(_) | Event::Ended(_) | Event::LeftOut(_))
             | Said::LeftOut(_)
             | Said::Reflector(_)
             | Said::Reflected(_)

@@ -159,7 +159,9 @@ impl LiveState {
                     stream.into_iter().for_each(|stream| stream.ended = true);
                 }
             }
-            Said::LeftOut(left_out) => unit.left_out = left_out.clone(),
+            Said::ProbeEvent(Event::LeftOut(left_out)) | Said::LeftOut(left_out) => {
+                unit.left_out = left_out.clone();
+            }
             Said::Reflected(_) | Said::RttEvents(_) | Said::Flows(_) | Said::Controller(_) => {
                 unit.count(report, now_ns);
             }

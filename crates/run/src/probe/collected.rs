@@ -41,6 +41,7 @@ impl Collected {
                 self.totals.extend((first..).take(streams.len()).map(Interval::empty));
                 self.about.streams.extend(streams.iter().cloned());
             }
+            Event::LeftOut(left_out) => self.about.left_out.clone_from(left_out),
             Event::Undelivered(error) => return self.unreachable.add(*error),
         }
         None

@@ -22,6 +22,9 @@ pub enum Event {
     Added(Vec<StreamInfo>),
     /// These streams send no more; their last records still come.
     Ended(Vec<u32>),
+    /// All targets that are not measured now, with the reason: it has changed which or why. They are
+    /// tried again as long as the probe runs.
+    LeftOut(Vec<(String, String)>),
 }
 
 /// What is known of a probe when it starts.
@@ -35,7 +38,7 @@ pub struct About {
     pub start: Time,
     /// How this host's clock stood at the start.
     pub clock: ClockState,
-    /// Targets that are not measured, with the reason.
+    /// Targets that are not measured so far, with the reason: see [`Event::LeftOut`].
     pub left_out: Vec<(String, String)>,
     /// How the run goes, with all defaults.
     pub run: RunSettings,

@@ -1,13 +1,10 @@
-//! Names to addresses: many at once, since each that does not resolve takes seconds; and
-//! watched during a run, since a service may move.
+//! Names to addresses: many at once, since each that does not resolve takes seconds.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs as _};
 use std::sync::Mutex;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, anyhow};
 use sonde_results::choice;
 use sonde_wire::prefix::Prefix;
 
@@ -156,70 +153,6 @@ pub fn address(host: &str) -> Option<IpAddr> {
     bare(host).parse().ok()
 }
 
-/// A name that a run uses, and the addresses that it had at the start; none if it did not
-/// resolve.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Watched {
-    /// The name, as the target gives it.
-    pub host: String,
-    /// The addresses that are measured now.
-    pub addresses: Vec<IpAddr>,
-}
-
-/// Looks names up again while a run goes on.
-pub struct NameWatch {
-    notices: Receiver<String>,
-    /// Dropped, it ends the thread.
-    _stop: Sender<()>,
-}
-
-impl NameWatch {
-    /// Looks at `names` once each `every`.
-    ///
-    /// # Errors
-    /// No thread to be had.
-    pub fn start(mut names: Vec<Watched>, family: Family, every: Duration) -> Result<NameWatch> {
-        let (sender, notices) = channel();
-        let (stop, stopped) = channel::<()>();
-        std::thread::Builder::new().name("sonde-names".into()).spawn(move || {
-            while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
-                for name in &mut names {
-                    let found = resolve(&name.host, family).unwrap_or_default();
-                    if let Some(text) = moved(name, &found)
-                        && sender.send(text).is_err()
-                    {
-                        return;
-                    }
-                }
-            }
-        })?;
-        Ok(NameWatch { notices, _stop: stop })
-    }
-
-    /// What has changed since the last call.
-    pub fn notices(&self) -> impl Iterator<Item = String> + '_ {
-        self.notices.try_iter()
-    }
-}
-
-/// What to report when `name` now has the addresses `found`: once for each change. A name that
-/// does not resolve for a while has not moved.
-fn moved(name: &mut Watched, found: &[IpAddr]) -> Option<String> {
-    if found.is_empty() || name.addresses.iter().any(|a| found.contains(a)) {
-        return None;
-    }
-    let to = found.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(", ");
-    let host = &name.host;
-    let text = match name.addresses.first() {
-        Some(old) => {
-            format!("{host} has moved from {old} to {to}; start again to follow it there")
-        }
-        None => format!("{host} resolves now, to {to}; start again to measure it"),
-    };
-    name.addresses = found.to_vec();
-    Some(text)
-}
-
 fn bare(host: &str) -> &str {
     host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host)
 }
@@ -240,18 +173,5 @@ mod tests {
         assert_eq!(found.len(), 100);
         assert_eq!(found.values().filter(|r| r.is_err()).count(), 1);
         assert_eq!(found["127.0.0.7"].as_ref().unwrap(), &["127.0.0.7".parse::<IpAddr>().unwrap()]);
-    }
-
-    #[test]
-    fn a_move_is_reported_once_and_a_silence_is_no_move() {
-        let of = |text: &str| text.parse::<IpAddr>().unwrap();
-        let mut name = Watched { host: "a.example".into(), addresses: vec![of("192.0.2.1")] };
-        assert_eq!(moved(&mut name, &[]), None);
-        assert_eq!(moved(&mut name, &[of("192.0.2.9"), of("192.0.2.1")]), None);
-        let text = moved(&mut name, &[of("192.0.2.2")]).unwrap();
-        assert!(text.contains("from 192.0.2.1 to 192.0.2.2"), "{text}");
-        assert_eq!(moved(&mut name, &[of("192.0.2.2")]), None);
-        let mut unknown = Watched { host: "b.example".into(), addresses: vec![] };
-        assert!(moved(&mut unknown, &[of("::1")]).unwrap().contains("resolves now"));
     }
 }

@@ -25,6 +25,7 @@ use self::ports::{OpenedPort, check_frames, check_sizes, lane_of, open_ports, wi
 use self::routing::{Routing, find_routes, no_neighbours, way};
 use super::event::Event;
 use super::outbox::Outbox;
+use super::pace::Pace;
 use super::settings::RunSettings;
 use super::targets::Target;
 use super::worker::{ProbeWorker, Reopen, WorkerCommand, WorkerStatus};
@@ -50,8 +51,10 @@ pub struct ProbeSession {
     clock_checked: Instant,
     /// How often the clock had been set when last looked at.
     steps: u32,
-    /// Targets that could not be measured, with the reason.
-    pub left_out: Vec<(String, String)>,
+    /// Targets to which there is no way so far, with the reason.
+    without_way: Vec<(Target, String)>,
+    /// When they are tried again.
+    pace: Pace,
     /// For engines that get no ICMP errors from the kernel.
     icmp: Option<icmp::Listener>,
     /// Streams by destination and source port, for those errors.
@@ -82,9 +85,9 @@ impl ProbeSession {
     ) -> Result<Self, RunError> {
         let mut routes = Routes::open().with_context(|| netlink("ask the kernel for routes"))?;
         let alone = targets.len() == 1;
-        let (found, left_out) = find_routes(&mut routes, &mut targets, engine, alone)?;
-        if let (true, Some((name, error))) = (found.is_empty(), left_out.first()) {
-            let n = left_out.len();
+        let (found, without_way) = find_routes(&mut routes, &mut targets, engine, alone)?;
+        if let (true, Some((first, error))) = (found.is_empty(), without_way.first()) {
+            let (n, name) = (without_way.len(), &first.name);
             return Err(anyhow!(
                 "there is a way to none of {n} targets; the first: {name}: {error}"
             )
@@ -131,7 +134,8 @@ impl ProbeSession {
             infos: plan.infos,
             start,
             lanes: Vec::new(),
-            left_out,
+            without_way,
+            pace: Pace::new(Instant::now()),
             // Without the privilege for it these engines could not have been opened.
             icmp: if below_ip { icmp::Listener::open().ok() } else { None },
             ours: plan.streams.iter().map(|s| (s.destination, s.source.port())).collect(),
@@ -148,6 +152,7 @@ impl ProbeSession {
                 plan: plan.streams,
                 below_ip,
                 refreshed: Instant::now(),
+                changed: false,
             },
             engine: engine.clone(),
             run: run.clone(),
@@ -240,8 +245,13 @@ impl ProbeSession {
         progress
     }
 
+    /// Targets to which there is no way so far, with the reason.
+    pub fn without_way(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.without_way.iter().map(|(target, why)| (target.name.as_str(), why.as_str()))
+    }
+
     /// Logs a trouble once; it ends no measurement.
-    fn complain(&mut self, result: Result<()>) {
+    pub fn complain(&mut self, result: Result<()>) {
         if let Err(error) = result {
             let text = format!("{error:#}");
             if self.complaint.as_ref() != Some(&text) {

@@ -3,6 +3,7 @@
 //! The most specific setting counts. The order is: a target's own table in the file, the
 //! command line, the top of the file, the built-in default.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -214,6 +215,37 @@ impl Settings {
             (true, true) => Change::Same,
             _ => Change::Live { added, ended },
         }
+    }
+
+    /// What each entry is called in results, and how its streams are sent. Of an entry of many addresses
+    /// each target has its address in its name, too.
+    pub fn named_streams(&self) -> impl Iterator<Item = (&str, StreamSettings)> {
+        self.targets.iter().map(|entry| {
+            let name = entry.name.as_ref().unwrap_or(&entry.host).as_str();
+            (name, entry.stream.clone().or(&self.stream).resolve())
+        })
+    }
+
+    /// Whether no two entries have one name and one class: who judges by names cannot tell them apart.
+    ///
+    /// # Errors
+    /// The second of the first two that have, with the line of both.
+    pub fn check_names(&self) -> Result<(), SettingsError> {
+        let mut seen: HashMap<(&str, u8), &TargetEntry> = HashMap::new();
+        for (entry, (name, stream)) in self.targets.iter().zip(self.named_streams()) {
+            for dscp in stream.dscp {
+                let Some(twin) = seen.insert((name, dscp), entry) else { continue };
+                let line = twin.at.as_ref().map_or(String::new(), |at| format!(", at {at}"));
+                let why = format!(
+                    "'{name}' is the name of the target {}{line}, too, in the class {}; give each a \
+                     `name` of its own",
+                    twin.host,
+                    format_dscp(dscp)
+                );
+                return Err(SettingsError::of("target.name", why).at(entry.at.as_ref()));
+            }
+        }
+        Ok(())
     }
 
     /// All targets with all that holds for each.

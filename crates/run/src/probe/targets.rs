@@ -73,8 +73,10 @@ pub struct StreamPlan {
 pub struct Expanded {
     /// Targets with an address.
     pub targets: Vec<Target>,
-    /// Names that do not resolve, with the reason: one does not stop a list of many.
+    /// Targets whose name does not resolve, with the reason: one does not stop a list of many.
     pub left_out: Vec<(String, String)>,
+    /// These names.
+    pub unresolved: HashSet<String>,
 }
 
 /// Resolves each entry to its addresses, in order. `defaults` is what the command line
@@ -90,13 +92,28 @@ pub fn expand(
     family: Family,
     every: bool,
 ) -> Result<Expanded, RunError> {
-    let named: Vec<&str> = entries
-        .iter()
-        .map(|e| scoped(&e.host).0)
-        .filter(|host| !is_many(host) && names::is_name(host))
-        .collect();
+    let expanded = expand_found(entries, defaults, family, (every, entries.len() > 1))?;
+    if let (true, Some((name, error))) = (expanded.targets.is_empty(), expanded.left_out.first()) {
+        let n = expanded.left_out.len();
+        return Err(anyhow!("none of {n} names can be measured; the first: {name}: {error}").into());
+    }
+    Ok(expanded)
+}
+
+/// The same, where it is no failure that no name resolves. A single one that does not is left out
+/// only where `leaves_out`.
+///
+/// # Errors
+/// Wrong settings: what is no host, too many of them, a source of the other family.
+pub fn expand_found(
+    entries: &[TargetEntry],
+    defaults: &StreamOptions,
+    family: Family,
+    (every, leaves_out): (bool, bool),
+) -> Result<Expanded, RunError> {
+    let named: Vec<&str> = entries.iter().filter_map(name_of).collect();
     let mut found = names::resolve_all(&named, family);
-    let (mut targets, mut left_out) = (Vec::new(), Vec::new());
+    let (mut targets, mut left_out, mut unresolved) = (Vec::new(), Vec::new(), HashSet::new());
     for entry in entries {
         let settings = entry.stream.clone().or(defaults).resolve();
         let wrong = |key: &str, why: String| match &entry.at {
@@ -118,8 +135,10 @@ pub fn expand(
         let hosts = match found.get_mut(host) {
             _ if entry.first.is_some() => addresses(host, entry.first, family).map_err(unknown)?,
             Some(Ok(addresses)) => addresses.clone(),
-            Some(Err(RunError::Host(error))) if entries.len() > 1 => {
-                left_out.push((entry.host.clone(), format!("{error:#}")));
+            Some(Err(RunError::Host(error))) if leaves_out => {
+                let name = entry.name.as_ref().unwrap_or(&entry.host);
+                left_out.push((name.clone(), format!("{error:#}")));
+                unresolved.insert(host.to_owned());
                 continue;
             }
             _ => addresses(host, entry.first, family).map_err(unknown)?,
@@ -169,16 +188,12 @@ pub fn expand(
             });
         }
     }
-    if let (true, Some((name, error))) = (targets.is_empty(), left_out.first()) {
-        let n = left_out.len();
-        return Err(anyhow!("none of {n} names can be measured; the first: {name}: {error}").into());
-    }
     let n = targets.len();
     if n > MOST_STREAMS {
         let why = format!("{n} destinations are more than {MOST_STREAMS}; split the run");
         return Err(SettingsError::of("target", why).into());
     }
-    Ok(Expanded { targets, left_out })
+    Ok(Expanded { targets, left_out, unresolved })
 }
 
 /// Builds the streams: for each target its DSCP classes, for each class its flows. No source
@@ -347,6 +362,12 @@ fn gcd(mut a: u64, mut b: u64) -> u64 {
         (a, b) = (b, a % b);
     }
     a
+}
+
+/// The name that has to be looked up for an entry; `None`: it gives addresses.
+pub fn name_of(entry: &TargetEntry) -> Option<&str> {
+    let host = scoped(&entry.host).0;
+    (!is_many(host) && names::is_name(host)).then_some(host)
 }
 
 fn is_many(host: &str) -> bool {

@@ -9,7 +9,7 @@ use sonde_run::change::Change;
 use sonde_run::engine::{Engine, EngineSettings};
 use sonde_run::error::RunError;
 use sonde_run::probe::settings::{RunOptions, StreamOptions};
-use sonde_run::probe::{self, Collected, Probe, Reloaded, TargetEntry};
+use sonde_run::probe::{self, Collected, Event, Probe, Reloaded, TargetEntry};
 use sonde_run::reflect::{self, Reflecting};
 use sonde_run::running::{Context, Next};
 use sonde_wire::NotSent;
@@ -85,6 +85,71 @@ fn targets_are_changed_while_others_are_measured() {
         // What stays was measured all the time.
         let sent = |i: usize| run.totals[i].counters.sent;
         assert!(sent(0) > sent(2) + 100, "{engine}: {} {}", sent(0), sent(2));
+        reflecting.stop();
+        assert!(reflecting.join().failure.is_none());
+    }
+}
+
+/// A target without a way at the start is measured as soon as there is one, beside the others; one whose
+/// way goes later is not sent to, and is measured again when it is back.
+#[test]
+fn a_target_without_a_way_is_tried_until_there_is_one() {
+    if sonde_lab::skip("a_target_without_a_way_is_tried_until_there_is_one") {
+        return;
+    }
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let net = Topology::pair("again", &LinkOptions::default()).unwrap();
+    let way = |what: &str| {
+        net.probe.run(&["ip", "route", what, "unreachable", "10.2.0.9/32"]).unwrap();
+    };
+    for engine in [Engine::Socket, Engine::AfPacket] {
+        let reflecting = reflector(&net.reflector, Topology::INTERFACE);
+        way("add");
+        let mut asked = settings(&["10.1.0.2", "10.2.0.9"], engine);
+        asked.targets[1].name = Some("far".into());
+        let (about, probing) =
+            within(&net.probe, || probe::start(asked, &Context::default())).unwrap();
+        let [(name, why)] = &about.left_out[..] else { panic!("{:?}", about.left_out) };
+        assert!(name == "far" && why.contains("unreachable"), "{name}: {why}");
+        let (clock, mut told) = (about.clock, Vec::new());
+        let mut collected = Collected::new(about);
+        let mut until = |collected: &mut Collected, enough: &dyn Fn(&Collected) -> bool| {
+            while !enough(collected) {
+                match probing.records.next(Duration::from_secs(90)) {
+                    Next::Record(event) => {
+                        if let Event::LeftOut(left_out) = &event {
+                            told.push(left_out.clone());
+                        }
+                        collected.add(&event);
+                    }
+                    other => panic!("{engine}: {other:?}"),
+                }
+            }
+        };
+        let received =
+            |c: &Collected, i: usize| c.totals().get(i).map_or(0, |total| total.counters.received);
+        until(&mut collected, &|c| received(c, 0) > 20);
+        assert_eq!(collected.totals().len(), 1, "{engine}");
+        way("del");
+        until(&mut collected, &|c| received(c, 1) > 20);
+        assert_eq!((collected.about().left_out.len(), received(&collected, 2)), (0, 0));
+        way("add");
+        until(&mut collected, &|c| c.totals()[1].counters.not_sent.of(NotSent::NoRoute) > 0);
+        way("del");
+        let before = received(&collected, 1);
+        until(&mut collected, &|c| received(c, 1) > before + 20);
+        probing.stop();
+        for event in all(&probing) {
+            collected.add(&event);
+        }
+        let ended = probing.join();
+        assert!(ended.failure.is_none(), "{engine}: {ended:?}");
+        assert_eq!(told, [Vec::new()], "{engine}: once, that nothing is left out");
+        let run = collected.finish(&ended, clock);
+        let c = &run.totals[0].counters;
+        assert_eq!((c.sent, c.lost), (c.received, 0), "{engine}: the other: {c:?}");
+        // A busy host skips some of them for being late, and none for another reason.
+        assert_eq!(c.not_sent.total(), c.not_sent.of(NotSent::Late), "{engine}: {c:?}");
         reflecting.stop();
         assert!(reflecting.join().failure.is_none());
     }

@@ -28,25 +28,106 @@ type LanesOf = (BTreeMap<usize, Vec<u32>>, Vec<OpenedPort>);
 
 impl ProbeSession {
     /// Measures to `wanted` from now on. A target that was there before goes on without losing a
-    /// probe.
+    /// probe, also one whose name is among the `unresolved`: it has gone nowhere.
     ///
     /// # Errors
     /// Probes that cannot be; ports that cannot be opened. Nothing has changed then.
-    pub fn change(&mut self, wanted: Vec<Target>) -> Result<Changed, RunError> {
-        let (gone, mut new) = self.compare(wanted);
+    pub fn change(
+        &mut self,
+        wanted: Vec<Target>,
+        unresolved: &HashSet<String>,
+    ) -> Result<Changed, RunError> {
+        let (mut gone, new) = self.compare(wanted);
+        gone.retain(|&target| !self.is_of(target, unresolved));
+        self.replace(&gone, new, &mut Vec::new())
+    }
+
+    /// The names `names` stand for `found` now: those that have moved are followed, and those that
+    /// were not measured are.
+    ///
+    /// # Errors
+    /// As of [`ProbeSession::change`].
+    pub fn follow_names(
+        &mut self,
+        found: Vec<Target>,
+        names: &HashSet<String>,
+    ) -> Result<Changed, RunError> {
+        let (mut gone, new) = self.compare(found);
+        gone.retain(|&target| self.is_of(target, names));
+        for &target in &gone {
+            let old = &self.routing.targets[target as usize].0;
+            let now = new.iter().filter(|new| new.looked_up == old.looked_up);
+            let now: Vec<String> = now.map(|new| new.address.to_string()).collect();
+            tracing::warn!("{} has moved from {} to {}", old.name, old.address, now.join(", "));
+        }
+        let mut others = std::mem::take(&mut self.without_way);
+        others.retain(|(target, _)| !is_named(target, names));
+        let changed = self.replace(&gone, new, &mut others);
+        if changed.is_err() {
+            self.without_way = others;
+        }
+        changed
+    }
+
+    /// Tries again to measure to targets that had no way, where that is due. `None`: it is not.
+    pub fn try_again(&mut self) -> Option<Changed> {
+        let now = Instant::now();
+        if std::mem::take(&mut self.routing.changed) {
+            self.pace.hurry(now);
+        }
+        if self.without_way.is_empty() || !self.pace.is_due(now) {
+            return None;
+        }
+        self.pace.failed(now);
+        let waiting = std::mem::take(&mut self.without_way);
+        let targets = waiting.iter().map(|(target, _)| target.clone()).collect();
+        let all = self.replace(&HashSet::new(), targets, &mut Vec::new());
+        if let Ok(changed) = all {
+            return Some(changed);
+        }
+        // What is wrong with one is no matter of the others.
+        let mut sum = Changed::default();
+        for (target, _) in waiting {
+            let mut others = std::mem::take(&mut self.without_way);
+            match self.replace(&HashSet::new(), vec![target.clone()], &mut others) {
+                Ok(changed) => sum.added.extend(changed.added),
+                Err(why) => {
+                    others.push((target, why.to_string()));
+                    self.without_way = others;
+                }
+            }
+        }
+        Some(sum)
+    }
+
+    fn is_of(&self, target: u32, names: &HashSet<String>) -> bool {
+        is_named(&self.routing.targets[target as usize].0, names)
+    }
+
+    /// Measures to `new` instead of those that are `gone`. What has no way waits for one, beside the
+    /// `others` that do.
+    fn replace(
+        &mut self,
+        gone: &HashSet<u32>,
+        mut new: Vec<Target>,
+        others: &mut Vec<(Target, String)>,
+    ) -> Result<Changed, RunError> {
         let mut changed = Changed::default();
         if !new.is_empty() {
             let routes = &mut self.routing.routes;
             let (found, left_out) = find_routes(routes, &mut new, &self.engine, false)?;
-            changed.left_out = left_out;
+            changed.left_out =
+                left_out.iter().map(|(target, why)| (target.name.clone(), why.clone())).collect();
+            others.extend(left_out);
             check_sizes(&new, &found, self.options.fragment)?;
-            if self.routing.below_ip {
+            if self.routing.below_ip && !found.is_empty() {
                 // The kernel asks for them now, and the ways are found with their answers.
                 NextHops::resolve(&found, PATIENCE).map_err(anyhow::Error::from)?;
             }
             changed.added = self.add(new, &found)?;
         }
-        changed.ended = self.end(&gone);
+        self.without_way = std::mem::take(others);
+        changed.ended = self.end(gone);
         Ok(changed)
     }
 
@@ -86,6 +167,9 @@ impl ProbeSession {
     /// Adds streams to targets, to which `found` are the ways. All that can fail comes before
     /// streams get their identifiers.
     fn add(&mut self, new: Vec<Target>, found: &[Route]) -> Result<Vec<StreamInfo>, RunError> {
+        if new.is_empty() {
+            return Ok(Vec::new());
+        }
         let (mut plan, (grown, opened)) = self.plan_with_ports(&new, found)?;
         for (&lane, streams) in &grown {
             check_frames(&self.caps[lane], &plan, streams)?;
@@ -197,6 +281,10 @@ impl ProbeSession {
         }
         used
     }
+}
+
+fn is_named(target: &Target, names: &HashSet<String>) -> bool {
+    target.looked_up.as_ref().is_some_and(|name| names.contains(name))
 }
 
 type ByName<'a> = HashMap<&'a str, Vec<&'a Target>>;

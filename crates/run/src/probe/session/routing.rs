@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow, bail};
 use sonde_meter::stamp::{LinkHeader, NextHopLink, StreamSpec};
 use sonde_results::units::format_mac;
-use sonde_sys::netlink::{Macs, NextHop, NextHops, Route, RouteError, Routes, interface_index};
+use sonde_sys::netlink::{
+    Link, Links, Macs, NextHop, NextHops, Route, RouteError, Routes, interface_index,
+};
 use sonde_wire::NotSent;
 
 use super::lane::Lane;
@@ -38,6 +40,8 @@ pub struct Routing {
     pub below_ip: bool,
     pub reported: ReportedHops,
     pub refreshed: Instant,
+    /// Routes or addresses have changed since this was last looked at.
+    pub changed: bool,
 }
 
 impl Routing {
@@ -69,6 +73,7 @@ impl Routing {
         lost.log("next hop");
         back.log("next hop");
         if changes.routes {
+            self.changed = true;
             self.look_again(lanes, iface)?;
         }
         if self.refreshed.elapsed() > REFRESH {
@@ -84,6 +89,7 @@ impl Routing {
     pub fn look_again(&mut self, lanes: &mut [Lane], iface: Option<&str>) -> Result<()> {
         let mut found = Vec::new();
         let mut alike = Alike::default();
+        let mut links = None::<Vec<Link>>;
         // For each target its route, or why there is none.
         let mut found_at = vec![Err(NotSent::NoRoute); self.targets.len()];
         let mut moved = false;
@@ -113,6 +119,9 @@ impl Routing {
                 Err(error) => {
                     if matches!(error, RouteError::Source(_)) {
                         *found_at = Err(NotSent::NoAddress);
+                    } else if is_down(links.get_or_insert_with(all_links), &self.lower[i]) {
+                        // The kernel takes the routes of such an interface away.
+                        *found_at = Err(NotSent::LinkDown);
                     }
                     alike.add(&alike_for_all(&error, destination), destination.to_string());
                 }
@@ -126,10 +135,12 @@ impl Routing {
         };
         let mut ways: Vec<NextHopLink> = next_hops.all().iter().map(way).collect();
         let nowhere = ways.len();
-        ways.extend([Err(NotSent::NoRoute), Err(NotSent::NoAddress)]);
+        ways.extend(NO_WAY.map(Err));
         let way_of = found_at.iter().map(|index| match index {
             Ok(found) => hop_of[*found] as u16,
-            Err(why) => (nowhere + usize::from(*why == NotSent::NoAddress)) as u16,
+            Err(why) => {
+                (nowhere + NO_WAY.iter().position(|no| no == why).unwrap_or_default()) as u16
+            }
         });
         (self.way_of, self.ways) = (way_of.collect(), ways);
         for lane in lanes {
@@ -208,7 +219,7 @@ impl Alike {
 }
 
 /// A route for each target, and the targets that have none, with the reason.
-type Ways = (Vec<Route>, Vec<(String, String)>);
+type Ways = (Vec<Route>, Vec<(Target, String)>);
 
 /// The way to each target. One that has none is taken out and reported. It is a failure if it
 /// is the `only` one.
@@ -236,7 +247,7 @@ pub fn find_routes(
                 false
             }
             Err(error) => {
-                left_out.push((target.name.clone(), format!("{error:#}")));
+                left_out.push((target.clone(), format!("{error:#}")));
                 false
             }
         }
@@ -314,6 +325,19 @@ pub fn way(hop: &NextHop) -> NextHopLink {
     Ok(LinkHeader::new(destination, source, &hop.tags))
 }
 
+/// All interfaces; none, where the kernel does not say.
+fn all_links() -> Vec<Link> {
+    Links::open().and_then(|mut links| links.all()).unwrap_or_default()
+}
+
+/// Whether an interface is down, without carrier, or gone. Where none is known, it is not.
+fn is_down(links: &[Link], name: &str) -> bool {
+    let running = links.iter().any(|link| link.name == name && link.running);
+    !links.is_empty() && !running
+}
+
+/// Why there may be no way to a target.
+const NO_WAY: [NotSent; 3] = [NotSent::NoRoute, NotSent::NoAddress, NotSent::LinkDown];
 /// Between refreshes of the neighbours: below the kernel's base reachable time.
 const REFRESH: Duration = Duration::from_secs(5);
 

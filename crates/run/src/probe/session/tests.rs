@@ -61,6 +61,7 @@ fn session(targets: Vec<Target>, lanes: Vec<(ReflectedPort, Vec<u32>)>) -> Probe
             plan: plan.streams,
             below_ip: false,
             refreshed: Instant::now(),
+            changed: false,
         },
         engine: EngineSettings::default(),
         run: options.resolve(),
@@ -68,7 +69,8 @@ fn session(targets: Vec<Target>, lanes: Vec<(ReflectedPort, Vec<u32>)>) -> Probe
         clock: clock::clock_state(),
         clock_checked: Instant::now(),
         steps: clock::steady_scale().steps,
-        left_out: Vec::new(),
+        without_way: Vec::new(),
+        pace: Pace::new(Instant::now()),
         icmp: None,
         ours: HashSet::new(),
         complaint: None,
@@ -247,4 +249,39 @@ fn a_stream_joins_a_port_that_receives_what_it_needs() {
     ] {
         assert_eq!(change::has_all(&open, &needs), fits, "{needs:?}");
     }
+}
+
+/// A target of a name that stands for this address.
+fn named(name: &str, address: &str) -> Target {
+    let mut target = targets(&[address]).remove(0);
+    (target.name, target.looked_up) = (name.into(), Some(name.into()));
+    target
+}
+
+#[test]
+fn a_name_that_moves_is_followed_and_the_others_stay() {
+    let run = RunOptions { duration: Some(60 * SECOND), ..RunOptions::default() }.resolve();
+    let all =
+        vec![named("a", "127.0.0.7"), named("b", "127.0.0.8"), targets(&["127.0.0.9"]).remove(0)];
+    let engine = EngineSettings::default();
+    let mut session = ProbeSession::open(all, &run, &engine, SessionOptions::default()).unwrap();
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    // One stays, one moves; nothing was asked of the third.
+    let found = vec![named("a", "127.0.0.7"), named("b", "127.0.0.18")];
+    let changed = session.follow_names(found.clone(), &names(&["a", "b"])).unwrap();
+    assert_eq!((changed.added.len(), changed.ended), (1, vec![1]));
+    assert_eq!(
+        changed.added[0].destination.ip(),
+        "127.0.0.18".parse::<std::net::IpAddr>().unwrap()
+    );
+    let changed = session.follow_names(found, &names(&["a", "b"])).unwrap();
+    assert_eq!((changed.added.len(), changed.ended.len()), (0, 0), "once");
+    // A resolver that fails during a reload ends nobody.
+    let wanted = targets(&["127.0.0.9"]);
+    let changed = session.change(wanted.clone(), &names(&["a", "b"])).unwrap();
+    assert_eq!(changed.ended, [0; 0]);
+    assert_eq!(session.change(wanted, &names(&[])).unwrap().ended, [0, 3], "they are gone");
+    session.hurry();
+    let (sender, _reader) = records(1 << 10);
+    assert!(session.close(&mut Outbox::new(sender), &Stop::default()).failure.is_none());
 }
