@@ -7,7 +7,8 @@ use std::net::IpAddr;
 
 use serde_json::{Value, json};
 use sonde_results::StreamInfo;
-use sonde_store::{EventSeverity, StoredEvent};
+use sonde_results::units::format_elapsed;
+use sonde_store::{EventId, EventSeverity, StoredEvent};
 
 use crate::plan::UnitId;
 
@@ -19,6 +20,8 @@ pub struct PathBook {
     ways: BTreeMap<IpAddr, PathWay>,
     /// All units of the configuration; empty: it is not known.
     units: BTreeSet<String>,
+    /// Ways that are gone, each with the event that lasts until all of it are back.
+    lost: Vec<LostWays>,
     /// Interfaces of units that watch traffic, by their index in flow records.
     points: BTreeMap<String, Vec<String>>,
     /// Rates of interfaces, bit/s.
@@ -34,6 +37,26 @@ pub struct PathWay {
     pub interface: String,
     /// The first router, or the address itself where it is on the link.
     pub next_hop: IpAddr,
+}
+
+/// Addresses that had a way, and have none.
+#[derive(Clone, Debug, PartialEq)]
+struct LostWays {
+    way: PathWay,
+    addresses: BTreeSet<IpAddr>,
+    /// ns since 1970 UTC: the last look at which they had it.
+    since_ns: i64,
+    /// Its event in the store, once that is kept.
+    event: Option<EventId>,
+}
+
+/// What a look at the ways has found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RouteNews {
+    /// Events to be kept. One without an end is followed by [`PathBook::kept`].
+    pub events: Vec<StoredEvent>,
+    /// Events that have ended.
+    pub over: Vec<EventId>,
 }
 
 impl PathBook {
@@ -127,14 +150,25 @@ impl PathBook {
         changed
     }
 
+    /// The event of ways that are gone since `since_ns` is kept under this number.
+    pub fn kept(&mut self, event: &StoredEvent, id: EventId) {
+        let of_it = |lost: &&mut LostWays| {
+            lost.event.is_none() && lost.since_ns == event.begin_ns && event.end_ns.is_none()
+        };
+        if let Some(lost) = self.lost.iter_mut().find(of_it) {
+            lost.event = Some(id);
+        }
+    }
+
     /// The kernel has these ways at `now_ns`; an address without one has none. What has changed since
-    /// the last look, as events: one for all targets that went over from one way to another.
+    /// the last look: one event for all targets that went over from one way to another. That of a way
+    /// that is gone lasts until it is back.
     pub fn look(
         &mut self,
         station: &str,
         found: &BTreeMap<IpAddr, PathWay>,
         now_ns: i64,
-    ) -> Vec<StoredEvent> {
+    ) -> RouteNews {
         let mut moved: BTreeMap<(PathWay, Option<PathWay>), BTreeSet<IpAddr>> = BTreeMap::new();
         for (address, old) in &self.ways {
             let new = found.get(address);
@@ -144,6 +178,21 @@ impl PathBook {
         }
         let before_ns = self.looked_ns.replace(now_ns).unwrap_or(now_ns);
         self.ways.clone_from(found);
+        let wanted: BTreeSet<IpAddr> = self.addresses.values().flatten().copied().collect();
+        let mut news = RouteNews::default();
+        let mut back: BTreeMap<(PathWay, PathWay, i64), BTreeSet<IpAddr>> = BTreeMap::new();
+        for lost in &mut self.lost {
+            lost.addresses.retain(|address| match found.get(address) {
+                Some(new) => {
+                    let key = (lost.way.clone(), new.clone(), lost.since_ns);
+                    back.entry(key).or_default().insert(*address);
+                    false
+                }
+                None => wanted.contains(address),
+            });
+        }
+        let over = self.lost.extract_if(.., |lost| lost.addresses.is_empty());
+        news.over.extend(over.filter_map(|lost| lost.event));
         let event = |((old, new), addresses): (&(PathWay, Option<PathWay>), &BTreeSet<IpAddr>)| {
             let concerned: Vec<&(String, String)> = self
                 .addresses
@@ -155,7 +204,26 @@ impl PathBook {
             let units: BTreeSet<&str> = concerned.iter().map(|(unit, _)| unit.as_str()).collect();
             route_change(station, (old, new.as_ref()), &units, &targets, (before_ns, now_ns))
         };
-        moved.iter().map(event).collect()
+        news.events.extend(moved.iter().map(&event));
+        for ((old, new, since_ns), addresses) in back {
+            let told = event((&(old, Some(new.clone())), &addresses));
+            let whom =
+                told.title.strip_prefix("the way to ").and_then(|t| t.split_once(" changed"));
+            let whom = whom.map_or("targets", |(whom, _)| whom);
+            let gone = format_elapsed(now_ns - since_ns);
+            let title = format!(
+                "the way to {whom} is back: {} by {}, after {gone} without one",
+                new.next_hop, new.interface
+            );
+            news.events.push(StoredEvent { title, ..told });
+        }
+        for ((way, new), addresses) in moved {
+            if new.is_none() {
+                let since_ns = before_ns;
+                self.lost.push(LostWays { way, addresses, since_ns, event: None });
+            }
+        }
+        news
     }
 }
 
@@ -185,7 +253,8 @@ fn route_change(
         severity: if new.is_some() { EventSeverity::Info } else { EventSeverity::Warning },
         series: None,
         begin_ns: before_ns,
-        end_ns: Some(now_ns),
+        // What is gone lasts until it is back.
+        end_ns: new.map(|_| now_ns),
         title: format!("the way to {whom} changed from {} to {to}", way(old)),
         evidence: json!({
             "labels": labels,
@@ -285,9 +354,9 @@ mod tests {
             targets.iter().map(|t| t.destination.ip()).zip(ways).collect()
         };
         let first = of(["10.9.0.1", "10.9.0.1", "10.9.0.2"]);
-        assert_eq!(book.look("s", &first, 10), [], "nothing was known before");
-        assert_eq!(book.look("s", &first, 20), []);
-        let told = book.look("s", &of(["10.9.0.5", "10.9.0.5", "10.9.0.2"]), 30);
+        assert_eq!(book.look("s", &first, 10).events, [], "nothing was known before");
+        assert_eq!(book.look("s", &first, 20).events, []);
+        let told = book.look("s", &of(["10.9.0.5", "10.9.0.5", "10.9.0.2"]), 30).events;
         assert_eq!(told.len(), 1);
         assert_eq!(
             told[0].title,
@@ -295,7 +364,7 @@ mod tests {
         );
         assert_eq!((told[0].begin_ns, told[0].end_ns), (20, Some(30)));
         assert_eq!(told[0].evidence["targets"], json!(["a", "b"]));
-        let told = book.look("s", &BTreeMap::new(), 40);
+        let told = book.look("s", &BTreeMap::new(), 40).events;
         let titles: Vec<&str> = told.iter().map(|event| &*event.title).collect();
         assert_eq!(
             titles,
@@ -305,5 +374,25 @@ mod tests {
             ]
         );
         assert_eq!(told[0].severity, EventSeverity::Warning);
+        assert_eq!((told[0].begin_ns, told[0].end_ns), (30, None), "it lasts");
+        // Both are kept; one target is back after a minute, by another way, then all.
+        for (event, id) in told.iter().zip([7, 8]) {
+            book.kept(event, EventId(id));
+        }
+        let s = 1_000_000_000;
+        let mut found = of(["10.9.0.5", "10.9.0.5", "10.9.0.6"]);
+        let (_, second) = (found.pop_first().unwrap(), found.pop_first().unwrap());
+        let news = book.look("s", &found, 30 + 60 * s);
+        let [back] = news.events.as_slice() else { panic!("{news:?}") };
+        assert_eq!(
+            back.title,
+            "the way to c is back: 10.9.0.6 by eth0, after 1 m 00 s without one"
+        );
+        assert_eq!(back.evidence["from"]["next_hop"], "10.9.0.2");
+        assert_eq!(news.over, [EventId(7)]);
+        found.insert(second.0, second.1);
+        assert_eq!(book.look("s", &found, 40 + 60 * s).over, []);
+        let news = book.look("s", &of(["10.9.0.5", "10.9.0.5", "10.9.0.6"]), 50 + 60 * s);
+        assert_eq!((news.over, news.events.len()), (vec![EventId(8)], 1));
     }
 }

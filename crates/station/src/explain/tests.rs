@@ -392,7 +392,7 @@ fn a_filled_uplink_is_named_with_its_flow() {
             ..Second::default()
         });
     }
-    assert_eq!(bed.book.look("ber", &ways, 0), []);
+    assert_eq!(bed.book.look("ber", &ways, 0).events, []);
     bed.book.set_points([("flow.up".to_owned(), vec!["eth0".to_owned()])].into());
     bed.book.set_rates([("eth0".to_owned(), 10e6)].into());
     bed.flow("10.0.0.1", (BASE, END), 8_000_000);

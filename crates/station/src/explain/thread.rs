@@ -292,16 +292,23 @@ impl Explaining {
         });
         let rates = rates.collect();
         book.set_rates(rates);
-        let changed = book.look(&self.station, &ways, unix_now_ns());
+        let now_ns = unix_now_ns();
+        let news = book.look(&self.station, &ways, now_ns);
         drop(book);
-        self.keep(changed);
+        self.keep(news.events);
+        for id in news.over {
+            if let Err(why) = self.store.end_event(id, now_ns) {
+                tracing::warn!("the end of event {} is not kept: {why}", id.0);
+            }
+        }
     }
 
     fn keep(&self, events: Vec<StoredEvent>) {
         for event in events {
             tracing::info!("{}", event.title);
-            if let Err(why) = self.store.add_event(&event) {
-                tracing::warn!("an event is not kept: {why}");
+            match self.store.add_event(&event) {
+                Ok(id) => self.book.lock().kept(&event, id),
+                Err(why) => tracing::warn!("an event is not kept: {why}"),
             }
         }
     }
