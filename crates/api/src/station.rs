@@ -197,8 +197,7 @@ pub struct StationHealth {
     pub cpu: f64,
     /// Memory it holds, octets.
     pub memory_octets: u64,
-    /// From when on a probe counts as late where its settings do not say, ns: by how late this host
-    /// woke threads when the station started.
+    /// From when on a probe counts as late where its settings do not say, ns.
     pub late_limit_ns: i64,
     /// This host's clock.
     pub clock: StationClock,

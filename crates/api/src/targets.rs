@@ -60,7 +60,7 @@ pub struct MeasuredTarget {
     pub host: String,
     /// Its addresses at present; empty: the name does not resolve.
     pub addresses: Vec<String>,
-    /// Why it has none, or is not measured.
+    /// Why it is not measured, or why nothing is sent to it, and since when.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unresolved: Option<String>,
     /// Labels that it was added with. Its series do not have them.

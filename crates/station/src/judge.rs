@@ -10,11 +10,13 @@ pub(crate) mod conclude;
 mod located;
 pub(crate) mod maintenance;
 mod passive;
+mod past;
 mod series;
 pub mod settings;
 mod subject;
 pub mod thread;
 pub mod trouble;
+mod unsent;
 mod usual;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -30,10 +32,13 @@ use sonde_results::{Caveat, Interval, StreamInfo};
 use sonde_run::probe::{About, Event};
 
 use self::settings::JudgeSettings;
+pub(crate) use self::subject::never_met;
 use self::subject::{
-    Doubt, LATE_NS, MemberStream, Subject, SubjectState, packets_warning, subject_name,
+    Doubt, Known, LATE_NS, MemberStream, Subject, SubjectState, packets_warning, samples_warning,
+    subject_name,
 };
 use self::trouble::{JudgeFinding, Trouble, TroubleKind, event, evidence_of};
+use self::unsent::{AnsweredTimes, Unsent};
 pub use self::usual::UsualWanted;
 use crate::alert::model::{Alert, AlertSeverity, LabelSet};
 use crate::alert::silence::Mute;
@@ -68,6 +73,7 @@ struct JudgedUnit {
     /// It measures.
     runs: bool,
     doubts: VecDeque<Doubt>,
+    answered: AnsweredTimes,
     /// Of a unit that watches traffic, its interfaces.
     points: Vec<RttPoint>,
     /// Its groups that are judged.
@@ -166,8 +172,11 @@ impl StationJudge {
 
     fn resume(&mut self, saved: JudgeState, now_ns: i64) {
         self.entered = saved.entered;
+        let at_ns = saved.at_ns.min(now_ns);
         for state in saved.subjects {
-            let mut subject = Subject::resume(state, &self.settings);
+            let (mut subject, past) = Subject::resume(state, &self.settings, at_ns);
+            let settings = self.settings.clone();
+            self.close_months(&subject.labels, past, (&settings, at_ns));
             subject.begin();
             self.subjects.insert(subject.labels.clone(), subject);
         }
@@ -238,15 +247,26 @@ impl StationJudge {
     /// Goes over to other settings, and to the units that there are now. Objectives that stay the
     /// same go on; a trouble whose objective or unit is gone has ended.
     pub fn reload(&mut self, settings: JudgeSettings, units: &BTreeSet<UnitId>, now_ns: i64) {
-        self.settings = settings;
+        let redefined = self.redefined_by(&settings);
+        let left = self.subjects.keys().filter(|labels| !units.contains(&unit_of(labels)));
+        let left: Vec<LabelSet> = left.cloned().collect();
+        left.iter().for_each(|labels| self.retire(labels, now_ns));
+        let old = std::mem::replace(&mut self.settings, settings);
         // What alerts were told of a window that is another one now, is told again.
         self.announced.clear();
         let gone = |labels: &LabelSet| {
             labels.get("unit").is_some_and(|unit| !units.contains(&UnitId::new(unit)))
         };
         self.units.retain(|unit, _| units.contains(unit));
-        self.subjects.retain(|labels, _| !gone(labels));
-        self.judge_all();
+        self.judge_all(&old, now_ns);
+        for trouble in self.open.values_mut() {
+            let of_it = |name: &String| redefined.contains(name);
+            if trouble.labels.get("objective").is_some_and(of_it)
+                && let Some(figures) = trouble.evidence.as_object_mut()
+            {
+                figures.insert(conclude::REDEFINED.into(), now_ns.into());
+            }
+        }
         let stale = |trouble: &&Trouble| {
             let objective = trouble.labels.get("objective");
             let subject = self.subjects.get(&subject_labels(&trouble.labels));
@@ -257,9 +277,11 @@ impl StationJudge {
                 TroubleKind::Unavailable => {
                     judge.label().is_some_and(|label| label != AvailabilityLabel::Available)
                 }
-                TroubleKind::StationDoubt | TroubleKind::UnitFailed | TroubleKind::BudgetBurn => {
-                    true
-                }
+                TroubleKind::StationDoubt
+                | TroubleKind::UnitFailed
+                | TroubleKind::BudgetBurn
+                | TroubleKind::NotSent
+                | TroubleKind::NotMeasured => true,
             };
             let lasts = subject.is_some_and(|s| {
                 s.judges().any(|j| Some(&j.objective().name) == objective && says(j))
@@ -286,6 +308,7 @@ impl StationJudge {
                     member.into_iter().for_each(|member| member.ended = true);
                 }
             }
+            Said::ProbeEvent(Event::LeftOut(left_out)) => self.left_out(unit, left_out, now_ns),
             Said::ProbeEvent(Event::Record(record)) => self.record(unit, record, utc_offset_ns),
             Said::Lost(_) => self.doubt_unit(unit, (now_ns - LATE_NS, now_ns), "records_lost"),
             Said::Gap(gap) => {
@@ -315,14 +338,15 @@ impl StationJudge {
         for (labels, subject) in &mut self.subjects {
             let Some(unit) = self.units.get_mut(&unit_of(labels)) else { continue };
             let mut out = JudgeOutput::default();
-            let doubts = unit.doubts.make_contiguous();
-            subject.handle_timeout(now_ns, unit.runs, doubts, &mut out);
+            let runs = unit.runs;
+            subject.handle_timeout(now_ns, runs, unit.known(), &mut out);
             if !out.events.is_empty() || !out.months.is_empty() || subject.has_burned() {
                 concluded.push((labels.clone(), out));
             }
         }
         concluded.into_iter().for_each(|(labels, out)| self.conclude(&labels, out));
         self.doubt_itself();
+        self.tell_unsent();
         let over = self.subjects.iter().filter(|(_, subject)| subject.is_over(now_ns));
         let over: Vec<LabelSet> = over.map(|(labels, _)| labels.clone()).collect();
         over.iter().for_each(|labels| self.retire(labels, now_ns));
@@ -370,15 +394,18 @@ impl StationJudge {
 
     /// For whom an objective was promised; empty: for none.
     fn customer_of(&self, objective: &str) -> String {
-        let found = self.settings.objectives.iter().find(|o| o.objective.name == objective);
-        found.map(|o| o.customer.clone()).unwrap_or_default()
+        self.settings.customer_of(objective)
     }
 
     /// All that a restart must not forget. `ended_in_order`: nothing comes after it.
     pub fn state(&self, now_ns: i64, ended_in_order: bool) -> JudgeState {
         JudgeState {
             version: VERSION,
-            at_ns: now_ns,
+            // Of a station that ends, the last that it measured: its units wait for late replies.
+            at_ns: match self.subjects.values().filter_map(Subject::judged_until).max() {
+                Some(last_ns) if ended_in_order => last_ns.min(now_ns),
+                _ => now_ns,
+            },
             ended_in_order,
             subjects: self.subjects.values().map(Subject::state).collect(),
             open: self.open.values().cloned().collect(),
@@ -408,6 +435,7 @@ impl StationJudge {
         let subjects = self.subjects.iter_mut().filter(|(labels, _)| of_unit(labels));
         subjects.for_each(|(_, subject)| subject.begin());
         self.add(id, &about.streams);
+        self.left_out(id, &about.left_out, now_ns);
         let left_out = |labels: &LabelSet| {
             about.left_out.iter().any(|(target, _)| labels.get("target") == Some(target))
         };
@@ -435,7 +463,8 @@ impl StationJudge {
             let new = || Subject::new(labels.clone(), &settings);
             let subject = self.subjects.entry(labels.clone()).or_insert_with(new);
             unit.streams.push((Arc::new(labels.clone()), subject.members.len() as u32));
-            subject.members.push(MemberStream { info: info.clone(), ended: false });
+            let unsent = Unsent::default();
+            subject.members.push(MemberStream { info: info.clone(), ended: false, unsent });
             touched.insert(labels);
         }
         // A probe of many targets is warned of once for each objective.
@@ -443,10 +472,11 @@ impl StationJudge {
         let mut warned = BTreeSet::new();
         for subject in subjects {
             for objective in subject.objectives() {
-                if let Some(why) = packets_warning(subject, objective)
-                    && warned.insert(objective.name.clone())
-                {
-                    self.findings.push(JudgeFinding::Warning(why));
+                let warnings =
+                    [packets_warning(subject, objective), samples_warning(subject, objective)];
+                for (kind, why) in warnings.into_iter().enumerate() {
+                    let new = |_: &String| warned.insert((objective.name.clone(), kind));
+                    self.findings.extend(why.filter(new).map(JudgeFinding::Warning));
                 }
             }
         }
@@ -462,25 +492,29 @@ impl StationJudge {
         else {
             return;
         };
-        if subject.judges().next().is_none() {
-            return;
-        }
         let mut record = record.clone();
         record.start_ns -= utc_offset_ns;
         record.end_ns -= utc_offset_ns;
+        unit.answered.note(&record);
+        if let Some(member) = subject.members.get_mut(member as usize) {
+            member.unsent.note(&record);
+        }
+        if subject.judges().next().is_none() {
+            return;
+        }
         let mut out = JudgeOutput::default();
-        subject.take(member, &record, unit.doubts.make_contiguous(), &mut out);
+        subject.take(member, &record, unit.known(), &mut out);
         self.conclude(&labels, out);
     }
 
     fn end(&mut self, id: &UnitId) {
         let Some(unit) = self.units.get_mut(id) else { return };
         unit.runs = false;
-        let doubts = unit.doubts.make_contiguous();
+        let known = unit.known();
         let mut concluded = Vec::new();
         for (labels, subject) in self.subjects.iter_mut().filter(|(l, _)| unit_of(l) == *id) {
             let mut out = JudgeOutput::default();
-            subject.end(doubts, &mut out);
+            subject.end(known, &mut out);
             concluded.push((labels.clone(), out));
         }
         concluded.into_iter().for_each(|(labels, out)| self.conclude(&labels, out));
@@ -530,15 +564,19 @@ impl StationJudge {
         );
     }
 
-    /// A subject is measured no more.
+    /// A subject is measured no more. What was judged of it in this month stays in its report.
     fn retire(&mut self, labels: &LabelSet, now_ns: i64) {
-        self.subjects.remove(labels);
+        if let Some(subject) = self.subjects.remove(labels)
+            && !passive::is_traffic(labels)
+        {
+            let until_ns = subject.judged_until().unwrap_or(now_ns);
+            let settings = self.settings.clone();
+            self.close_months(labels, subject.months().collect(), (&settings, until_ns));
+        }
         if let Some(unit) = self.units.get_mut(&unit_of(labels)) {
             unit.groups = unit.groups.saturating_sub(u32::from(passive::is_traffic(labels)));
         }
-        let of_it = |trouble: &&Trouble| {
-            trouble.labels.contains_key("objective") && subject_labels(&trouble.labels) == *labels
-        };
+        let of_it = |trouble: &&Trouble| subject_labels(&trouble.labels) == *labels;
         let over: Vec<Trouble> = self.open.values().filter(of_it).cloned().collect();
         over.into_iter().for_each(|trouble| self.ends(trouble, now_ns, now_ns));
     }
@@ -568,7 +606,11 @@ impl StationJudge {
             self.doubted_until.insert(unit.clone(), range.end_ns);
             let labels = [("station", self.station.as_str()), ("unit", unit.as_str())];
             let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned()));
-            let title = format!("{unit}: nothing is judged, because the station doubts itself");
+            let what = match name.as_str() {
+                "sender_late" => "delays are not judged",
+                _ => "nothing is judged",
+            };
+            let title = format!("{unit}: {what}, because the station doubts itself");
             let caveat: Option<Caveat> = serde_json::from_value(json!(name)).ok();
             let text = match caveat {
                 Some(caveat) => format!("{}; {}", caveat.text(), caveat.advice()),
@@ -579,6 +621,13 @@ impl StationJudge {
             let kind = TroubleKind::StationDoubt;
             self.begins(kind, labels.into(), severity, range.start_ns, title, text, figures);
         }
+    }
+}
+
+impl JudgedUnit {
+    fn known(&mut self) -> Known<'_> {
+        let JudgedUnit { doubts, answered, .. } = self;
+        Known { doubts: doubts.make_contiguous(), answered }
     }
 }
 

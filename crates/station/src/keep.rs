@@ -116,10 +116,6 @@ impl RowMaker {
             Said::Probe(about) => {
                 self.streams.insert(unit.clone(), Vec::new());
                 self.add_streams(unit, &about.streams, registry)?;
-                for (target, why) in &about.left_out {
-                    let title = format!("{unit} does not measure {target}: {why}");
-                    registry.event(self.event("target_left_out", now_ns, title))?;
-                }
             }
             Said::ProbeEvent(Event::Added(streams)) => self.add_streams(unit, streams, registry)?,
             Said::ProbeEvent(Event::Record(record)) => self.interval(unit, record, utc_offset_ns),
@@ -163,8 +159,10 @@ impl RowMaker {
             }
             Said::Gap(gap) => registry.event(self.of_gap(gap, utc_offset_ns))?,
             Said::Notice(notice) => registry.event(self.of_notice(notice, now_ns))?,
-            Said::ProbeEvent(Event::Sample(_) | Event::Undelivered(_) | Event::Ended(_) | Event::LeftOut(_))
-            | Said::LeftOut(_)
+            // Of targets that are left out, the judge keeps the events: they last.
+            Said::ProbeEvent(
+                Event::Sample(_) | Event::Undelivered(_) | Event::Ended(_) | Event::LeftOut(_),
+            )
             | Said::Reflector(_)
             | Said::Reflected(_)
             | Said::Flow

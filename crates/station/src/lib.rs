@@ -31,4 +31,3 @@ pub mod serve;
 pub mod service;
 pub mod supervise;
 pub mod unit;
-mod wake;

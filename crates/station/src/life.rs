@@ -26,8 +26,6 @@ pub(crate) struct Life {
     pub hub: Hub,
     /// How the program was started.
     pub invocation: Invocation,
-    /// From when on a probe counts as late where its settings do not say, ns.
-    pub late_limit: i64,
 }
 
 impl Life {
@@ -56,16 +54,10 @@ impl Life {
         };
         match &unit.instrument {
             Instrument::Probe(settings) => {
-                let (about, running) = probe::start(self.filled(settings), &context)?;
+                let (about, running) = probe::start(Self::filled(settings), &context)?;
                 self.began(Said::Probe(Box::new(about)));
                 self.read(running, orders, Said::ProbeEvent, |control, new| match new {
-                    Instrument::Probe(new) => {
-                        let done = control.reload(self.filled(new))?;
-                        if matches!(done.change, Change::Live { .. }) {
-                            self.say(Said::LeftOut(done.left_out));
-                        }
-                        Ok(())
-                    }
+                    Instrument::Probe(new) => control.reload(Self::filled(new)).map(drop),
                     _ => Ok(()),
                 })
             }
@@ -108,10 +100,10 @@ impl Life {
         }
     }
 
-    /// With what this host says where the configuration does not.
-    fn filled(&self, settings: &probe::Settings) -> probe::Settings {
+    /// With what holds in a station where the configuration does not say it.
+    fn filled(settings: &probe::Settings) -> probe::Settings {
         let mut settings = settings.clone();
-        settings.run.late_limit.get_or_insert(self.late_limit);
+        settings.run.late_limit.get_or_insert(LATE_LIMIT_NS);
         settings
     }
 
@@ -180,5 +172,9 @@ impl Drop for LastWords<'_> {
     }
 }
 
+/// From when on a probe of a station counts as late where its settings do not say, ns. The same on
+/// every host and at every start: a virtual machine that is well wakes a thread within 1 ms or two, and
+/// 10 ms harm no schedule of probes that judge others.
+pub(crate) const LATE_LIMIT_NS: i64 = 10_000_000;
 /// For a record, before orders are looked at.
 const PATIENCE: Duration = Duration::from_millis(50);

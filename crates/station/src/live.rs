@@ -19,12 +19,14 @@ use sonde_api::openmetrics::{
 use sonde_api::readings::{LiveReading, ReadingMetric, ReadingState, StateCounts};
 use sonde_api::station::{UnitEntry, UnitPhase};
 use sonde_results::caveat::{Caveat, CaveatSet};
+use sonde_results::civil_time;
 use sonde_results::run::Health;
 use sonde_results::units::SECOND;
 use sonde_results::{Interval, StreamInfo};
 use sonde_run::probe::Event;
 use sonde_store::query::EventRow;
 use sonde_store::{EventSeverity, Series, SeriesLabels};
+use sonde_wire::NotSent;
 
 use self::clock_steps::{ClockStep, ClockSteps};
 use crate::hub::{Report, Said};
@@ -65,8 +67,8 @@ pub(crate) struct UnitLive {
     /// What casts doubt on all that it measured until then.
     pub caveats: CaveatSet,
     streams: Vec<StreamLive>,
-    /// Targets that are not measured, with the reason.
-    left_out: Vec<(String, String)>,
+    /// Targets that are not measured, with the reason and since when, ns since 1970 UTC.
+    left_out: BTreeMap<String, (String, i64)>,
 }
 
 /// A stream of a probe.
@@ -79,6 +81,8 @@ struct StreamLive {
     arrived: i64,
     /// Begin of the first of the intervals without any answer that came last.
     silent_since: Option<i64>,
+    /// The same of those in which nothing could be sent.
+    unsent_since: Option<i64>,
     ended: bool,
     address: IpAddr,
 }
@@ -90,7 +94,7 @@ pub(crate) struct TargetNow {
     pub series: Vec<u32>,
     /// Where its probes go.
     pub addresses: BTreeSet<IpAddr>,
-    /// Why it is not measured.
+    /// Why it is not measured, and since when.
     pub left_out: Option<String>,
 }
 
@@ -144,7 +148,7 @@ impl LiveState {
             Said::Probe(about) => {
                 begins(unit);
                 unit.streams.clear();
-                unit.left_out = about.left_out.clone();
+                unit.leave_out(&about.left_out, now_ns);
                 self.add_streams(&report.unit, &about.streams);
             }
             Said::Reflector(_) | Said::Rtt(_) | Said::Flow | Said::Serves(_) => begins(unit),
@@ -152,15 +156,13 @@ impl LiveState {
                 unit.count(report, now_ns);
                 self.interval(report, interval, (utc_offset_ns, now_ns));
             }
+            Said::ProbeEvent(Event::LeftOut(left_out)) => unit.leave_out(left_out, now_ns),
             Said::ProbeEvent(Event::Added(streams)) => self.add_streams(&report.unit, streams),
             Said::ProbeEvent(Event::Ended(streams)) => {
                 for &stream in streams {
                     let stream = unit.streams.get_mut(stream as usize);
                     stream.into_iter().for_each(|stream| stream.ended = true);
                 }
-            }
-            Said::ProbeEvent(Event::LeftOut(left_out)) | Said::LeftOut(left_out) => {
-                unit.left_out = left_out.clone();
             }
             Said::Reflected(_) | Said::RttEvents(_) | Said::Flows(_) | Said::Controller(_) => {
                 unit.count(report, now_ns);
@@ -188,6 +190,7 @@ impl LiveState {
             last: None,
             arrived: 0,
             silent_since: None,
+            unsent_since: None,
             ended: false,
             address: info.destination.ip(),
         }));
@@ -208,6 +211,10 @@ impl LiveState {
                 (false, since) => since.or(Some(start)),
             };
         }
+        stream.unsent_since = match interval.counters.sent == 0 && interval.counters.skipped > 0 {
+            true => stream.unsent_since.or(Some(start)),
+            false => None,
+        };
         (stream.last, stream.arrived) = (Some(report.clone()), now);
         let of_stream = metric_labels(&stream.labels);
         let of_group = MetricLabels { target: String::new(), ..of_stream.clone() };
@@ -298,8 +305,15 @@ impl LiveState {
             target.addresses.insert(stream.address);
         }
         all.values_mut().for_each(|target| target.series.sort_unstable());
-        for (target, why) in &unit.left_out {
-            all.entry(target).or_default().left_out = Some(why.clone());
+        let since = |at_ns: i64| format!("since {}", civil_time::plain(at_ns));
+        for stream in unit.streams.iter().filter(|stream| !stream.ended) {
+            let (Some(at), Some(why)) = (stream.unsent_since, stream.unsent()) else { continue };
+            let target = all.entry(&stream.labels.target).or_default();
+            let text = format!("nothing could be sent: {} ({})", why.text(), since(at));
+            target.left_out.get_or_insert(text);
+        }
+        for (target, (why, at)) in &unit.left_out {
+            all.entry(target).or_default().left_out = Some(format!("{why} ({})", since(*at)));
         }
         all
     }
@@ -337,7 +351,8 @@ impl LiveState {
         };
         let length = interval.end_ns - interval.start_ns;
         let overdue = now_ns - stream.arrived > 3 * length + GRACE_NS;
-        let silent = stream.silent_since.is_some_and(|since| now_ns - since >= DOWN_NS);
+        let quiet = stream.silent_since.into_iter().chain(stream.unsent_since).min();
+        let silent = quiet.is_some_and(|since| now_ns - since >= DOWN_NS);
         let judged = stream.series.and_then(|series| self.open.get(&series).copied());
         let state = match () {
             () if overdue => ReadingState::NoData,
@@ -363,6 +378,12 @@ impl LiveState {
             }
             let is = match self.now(stream, now.ns()).state {
                 ReadingState::NoData => None,
+                // Nothing was sent: that is neither.
+                ReadingState::Ok | ReadingState::Degraded | ReadingState::Breach
+                    if stream.unsent_since.is_some() =>
+                {
+                    None
+                }
                 state => Some(state != ReadingState::Down),
             };
             let all = available.entry(metric_labels(&stream.labels)).or_insert(is);
@@ -395,7 +416,23 @@ impl UnitLive {
     }
 }
 
+impl UnitLive {
+    /// These targets are not measured, and no others.
+    fn leave_out(&mut self, left_out: &[(String, String)], now_ns: i64) {
+        let before = std::mem::take(&mut self.left_out);
+        let since = |name: &str| before.get(name).map_or(now_ns, |(_, since)| *since);
+        let now = left_out.iter().map(|(name, why)| (name.clone(), (why.clone(), since(name))));
+        self.left_out = now.collect();
+    }
+}
+
 impl StreamLive {
+    /// Why nothing was sent in the newest interval.
+    fn unsent(&self) -> Option<NotSent> {
+        let counts = &self.interval()?.counters.not_sent;
+        counts.iter().max_by_key(|(_, n)| *n).map(|(why, _)| why)
+    }
+
     fn interval(&self) -> Option<&Interval> {
         match &self.last.as_ref()?.said {
             Said::ProbeEvent(Event::Record(interval)) => Some(interval),

@@ -9,7 +9,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use serde_json::Value;
-use sonde_results::units::format_ns;
 use sonde_run::confined::{Uses, beyond};
 use sonde_run::error::RunError;
 use sonde_run::running::{Invocation, Latest, Stop};
@@ -36,7 +35,6 @@ use crate::plan::{Plan, UnitId};
 use crate::reload::{ReloadError, Step};
 use crate::supervise::{Action, Happened, Instance, PATIENCE, Supervisor, UnitState};
 use crate::unit::Unit;
-use crate::wake::late_limit;
 
 /// A station at work.
 pub struct Station {
@@ -56,7 +54,6 @@ pub struct Station {
     alerts: Option<Alerts>,
     interfaces: InterfaceService,
     name: String,
-    late_limit: i64,
 }
 
 /// Alerts, and what asks them to end.
@@ -141,12 +138,6 @@ pub fn start(
             return Err(error);
         }
     };
-    let late_limit = late_limit(wake_ups());
-    tracing::info!(
-        "probes count as late from {} on, where their settings do not say: by the wake-ups of \
-         this host",
-        format_ns(late_limit as f64)
-    );
     let (orders, given) = channel();
     let (inbox, happens) = channel();
     let states = Latest::new(BTreeMap::new());
@@ -160,7 +151,6 @@ pub fn start(
         states: states.clone(),
         turns: turns.clone(),
         invocation,
-        late_limit,
         hurried: false,
     };
     let work = move || runner.run(config.plan, &given, &happens);
@@ -180,18 +170,7 @@ pub fn start(
         alerts,
         interfaces,
         name,
-        late_limit,
     })
-}
-
-/// How late this host wakes a thread, ns. It takes about a tenth of a second.
-fn wake_ups() -> Vec<i64> {
-    let late = |_| {
-        let begun = steady_now();
-        std::thread::sleep(NAP);
-        steady_now() - begun - NAP.as_nanos() as i64
-    };
-    (0..NAPS).map(late).collect()
 }
 
 /// Alerts first: the judge tells them what lasts.
@@ -359,11 +338,6 @@ impl Station {
         self.keeper.store.add_event(event)
     }
 
-    /// From when on a probe counts as late where its settings do not say, ns.
-    pub fn late_limit(&self) -> i64 {
-        self.late_limit
-    }
-
     /// What is known of the ways to targets.
     pub fn paths(&self) -> SharedBook {
         self.explain.handle().book()
@@ -410,7 +384,6 @@ struct Runner {
     states: Latest<BTreeMap<UnitId, UnitState>>,
     turns: Arc<AtomicU64>,
     invocation: Invocation,
-    late_limit: i64,
     hurried: bool,
 }
 
@@ -540,7 +513,6 @@ impl Runner {
             inbox: self.inbox.clone(),
             hub: self.hub.clone(),
             invocation: self.invocation.clone(),
-            late_limit: self.late_limit,
         };
         let thread =
             thread::spawn(format!("sonde-{}", instance.unit), move || life.run(&spec, &given));
@@ -560,8 +532,5 @@ fn until(now: Time, due: Time) -> Duration {
     Duration::from_nanos(u64::try_from(due - now).unwrap_or(0))
 }
 
-/// What is slept to see how late a thread is woken, and how often.
-const NAP: Duration = Duration::from_millis(1);
-const NAPS: usize = 100;
 /// Between two looks at all units, at most.
 const TURN: Duration = Duration::from_millis(100);

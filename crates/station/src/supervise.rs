@@ -473,6 +473,10 @@ impl<S: UnitSpec> SupervisedUnit<S> {
         if self.state == UnitState::Starting && self.tries_later {
             self.fall_silent(self.wanted_since, why);
         }
+        if self.state == UnitState::Running {
+            // It sends no more, and only waits for its last replies.
+            self.fall_silent(now, why);
+        }
         self.ends_because = Some(why.into());
         self.enter(now, UnitState::Stopping);
         actions.push(Action::Stop(instance));

@@ -12,6 +12,7 @@ use sonde_api::station::{
 };
 use sonde_results::Caveat;
 use sonde_results::choice::Choice as _;
+use sonde_results::civil_time;
 use sonde_sys::clock::clock_state;
 use sonde_sys::disk::free_octets;
 use sonde_wire::time::Time;
@@ -20,6 +21,7 @@ use super::StationBackend;
 use crate::export::status::ExporterStatus;
 use crate::judge::trouble::{Trouble, TroubleKind};
 use crate::keep::thread::KeeperStatus;
+use crate::life::LATE_LIMIT_NS;
 use crate::live::clock_steps::ClockStep;
 use crate::recent::{CountKey, RecentCounts};
 use crate::runner::Station;
@@ -51,7 +53,7 @@ impl StationBackend {
             problems,
             cpu: self.core.cpu.lock().unwrap_or_else(PoisonError::into_inner).share(),
             memory_octets: memory_octets(),
-            late_limit_ns: self.core.station(Station::late_limit).unwrap_or_default(),
+            late_limit_ns: LATE_LIMIT_NS,
             clock: StationClock {
                 synchronised: clock.synchronised,
                 max_error_ns: clock.max_error_ns,
@@ -103,13 +105,18 @@ impl StationBackend {
             judge.error.as_ref().map(|why| format!("what is judged is not kept: {why}")),
             unsaved.map(|why| format!("the state of alerts cannot be saved: {why}")),
         ];
+        let unmeasured = judge.open.iter().filter(|t| t.kind == TroubleKind::NotMeasured);
+        let unmeasured = unmeasured.map(|t| {
+            let since = civil_time::plain(t.starts_ns);
+            format!("{} (since {since}; it is tried again)", t.title)
+        });
         let receivers = alerts.iter().flat_map(|alerts| &alerts.receivers);
         let failing = receivers.filter(|(_, status)| status.failing_since_ns.is_some());
         let failing = failing.map(|(name, status)| {
             let why = status.last_error.as_deref().unwrap_or("it says not why");
             format!("the receiver {name} takes no alert: {why}")
         });
-        all.into_iter().flatten().chain(failing).collect()
+        all.into_iter().flatten().chain(unmeasured).chain(failing).collect()
     }
 
     /// Totals of whatever was dropped, and of rows that the store has.

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use sonde_meter::sla::{JudgeOutput, Objective};
+use sonde_results::civil_time;
 use sonde_results::sla::{
     AvailabilityLabel, LossDirection, ObjectiveMonth, SlaEvent, SlaEventKind, UndecidedReason,
 };
@@ -53,8 +54,12 @@ impl StationJudge {
         match &sla.kind {
             SlaEventKind::Breach { missed, of, evidence } => {
                 located.into_iter().for_each(|l| l.watch(&sla.objective, sla.at_ns));
-                let title =
-                    format!("{subject}: {objective}: missed in {missed} of the last {of} windows");
+                let title = match of {
+                    1 => format!("{subject}: {objective}: missed"),
+                    _ => format!(
+                        "{subject}: {objective}: missed in {missed} of the last {of} windows"
+                    ),
+                };
                 let figures = json!({
                     "objective": objective.to_string(),
                     "metric": objective.metric,
@@ -68,7 +73,13 @@ impl StationJudge {
             SlaEventKind::Recovery { breach_ns, duration_ns, evidence } => {
                 located.into_iter().for_each(|l| l.unwatch(&sla.objective, sla.at_ns));
                 let lasted = format_elapsed(*duration_ns);
-                let title = format!("{subject}: {objective}: kept again after {lasted}");
+                let title = match self.was_redefined(&labels, sla.at_ns) {
+                    true => format!(
+                        "{subject}: {objective}: not missed as it is defined since {}",
+                        civil_time::plain(sla.at_ns)
+                    ),
+                    false => format!("{subject}: {objective}: kept again after {lasted}"),
+                };
                 let figures = json!({
                     "objective": objective.to_string(),
                     "breach_ns": breach_ns, "duration_ns": duration_ns,
@@ -110,7 +121,10 @@ impl StationJudge {
                 end(self, TroubleKind::Unjudged, sla.at_ns);
             }
             SlaEventKind::Availability { label: AvailabilityLabel::Unavailable, .. } => {
-                located.into_iter().for_each(|l| l.watch(&sla.objective, sla.at_ns));
+                let late = located.map_or(0, |l| {
+                    l.watch(&sla.objective, sla.at_ns);
+                    l.late()
+                });
                 let rule = objective.rule();
                 let title = format!("{subject} is unavailable");
                 let text = match rule {
@@ -121,9 +135,14 @@ impl StationJudge {
                     ),
                     None => objective.to_string(),
                 };
+                let text = match late {
+                    0 => text,
+                    late => format!("{text}; answered too late: {}", format_count(late)),
+                };
                 let figures = json!({
                     "objective": objective.to_string(),
                     "rule": rule,
+                    "answered_late": late,
                     "standard": objective.standard,
                     "known_ns": sla.known_ns,
                 });
@@ -150,6 +169,13 @@ impl StationJudge {
             }
             SlaEventKind::Availability { label: AvailabilityLabel::Undecided, .. } => {}
         }
+    }
+
+    /// Whether the objective of an open breach was defined in another way at `at_ns`.
+    fn was_redefined(&self, labels: &LabelSet, at_ns: i64) -> bool {
+        let same = |t: &&Trouble| t.kind == TroubleKind::Breach && base(&t.labels) == *labels;
+        let at = |t: &Trouble| t.evidence.get(REDEFINED).and_then(Value::as_i64);
+        self.open.values().find(same).and_then(at) == Some(at_ns)
     }
 
     /// A pair of windows fires, or is quiet again. Without data it stays as it was.
@@ -191,6 +217,17 @@ impl StationJudge {
 
     fn month(&mut self, labels: &LabelSet, month: &ObjectiveMonth) {
         let customer = self.customer_of(&month.objective);
+        self.tell_month(labels, &customer, month, month.end_ns);
+    }
+
+    /// Tells of a month to which nothing comes after `end_ns`.
+    pub(super) fn tell_month(
+        &mut self,
+        labels: &LabelSet,
+        customer: &str,
+        month: &ObjectiveMonth,
+        end_ns: i64,
+    ) {
         let figures = serde_json::to_value(month).unwrap_or_default();
         let mut labels = labels.clone();
         labels.insert("objective".into(), month.objective.clone());
@@ -200,11 +237,11 @@ impl StationJudge {
             available.map(|range| format!(", available {}", format_availability(range)));
         let title = format!(
             "{}: month closed: {}: windows kept {kept}{}",
-            subject_name(&labels),
+            month.subject,
             month.text,
             available.unwrap_or_default()
         );
-        let times = (month.start_ns, month.end_ns);
+        let times = (month.start_ns, end_ns);
         let figures = json!({"month": figures, "customer": customer});
         self.happened(SLA_MONTH, &labels, times, title, "", figures);
     }
@@ -289,7 +326,12 @@ fn located_events(subject: &Subject, loss: &LocatedLoss) -> Vec<JudgeFinding> {
     let name = subject_name(&subject.labels);
     let times = (episode.start_ns, Some(episode.end_ns));
     let tuple = |member: u32| subject.members.get(member as usize).map(|m| &m.info);
+    // What came back at last was lost on neither way.
+    let late = loss.late;
+    let mostly_late = late > 0 && late * 2 >= episode.lost;
+    let direction = if mostly_late { LossDirection::Unknown } else { episode.direction };
     let side = match episode.direction {
+        _ if mostly_late => "by the timeout",
         LossDirection::Forward => "on the way there",
         LossDirection::Backward => "on the way back",
         LossDirection::Both => "on both ways",
@@ -300,8 +342,13 @@ fn located_events(subject: &Subject, loss: &LocatedLoss) -> Vec<JudgeFinding> {
         format!("{} of {} packets lost ({share})", format_count(lost), format_count(sent))
     };
     let title = format!(
-        "{name}: {} {side} within {}; streams concerned: {} of {}",
+        "{name}: {} {side}{} within {}; streams concerned: {} of {}",
         lost(episode.lost, episode.sent),
+        if late > 0 {
+            format!(" ({} answered too late)", format_count(late))
+        } else {
+            String::new()
+        },
         format_elapsed(episode.length_ns()),
         episode.streams.len(),
         subject.members.len()
@@ -315,7 +362,8 @@ fn located_events(subject: &Subject, loss: &LocatedLoss) -> Vec<JudgeFinding> {
     });
     let streams: Vec<Value> = streams.collect();
     let figures = json!({
-        "direction": episode.direction,
+        "direction": direction,
+        "answered_late": late,
         "sent": episode.sent, "lost": episode.lost,
         "lost_forward": episode.lost_forward, "lost_backward": episode.lost_backward,
         "lost_unknown": episode.lost_unknown,
@@ -323,7 +371,11 @@ fn located_events(subject: &Subject, loss: &LocatedLoss) -> Vec<JudgeFinding> {
         "streams": streams,
     });
     let text = format!(
-        "lost there {}, back {}, side unknown {}",
+        "{}lost there {}, back {}, side unknown {}",
+        match late {
+            0 => String::new(),
+            late => format!("answered after the timeout {}; ", format_count(late)),
+        },
         format_count(episode.lost_forward),
         format_count(episode.lost_backward),
         format_count(episode.lost_unknown)
@@ -354,6 +406,8 @@ fn located_events(subject: &Subject, loss: &LocatedLoss) -> Vec<JudgeFinding> {
     all
 }
 
+/// The field of an open trouble that says when its objective was defined in another way.
+pub(super) const REDEFINED: &str = "redefined_ns";
 /// The kind of the event that keeps a month which has closed.
 pub(crate) const SLA_MONTH: &str = "sla_month";
 /// The label of a pair of windows: the long one's length.

@@ -14,8 +14,12 @@ use sonde_results::{Counters, Interval};
 pub(super) struct Located {
     /// `None`: no record has come yet.
     episodes: Option<LossEpisodes>,
-    /// What each member sent and lost since the open episode began.
+    /// What each member sent and lost in the open episode: in records with a loss, and between them.
     members: BTreeMap<u32, MemberCounts>,
+    /// The same after its last loss so far.
+    after: BTreeMap<u32, MemberCounts>,
+    /// Replies in it that came after the timeout.
+    late: u64,
     /// Losses of the intervals before it, the last ones.
     before: VecDeque<u64>,
     finished: VecDeque<LocatedLoss>,
@@ -28,6 +32,8 @@ pub(super) struct LocatedLoss {
     pub episode: LossEpisode,
     /// Members that lose more than the others, by the same index as `episode.streams`.
     pub worse: Vec<WorseMember>,
+    /// Of its losses, those that were answered after the timeout.
+    pub late: u64,
     told: bool,
 }
 
@@ -44,12 +50,20 @@ impl Located {
     pub fn observe(&mut self, (start_ns, end_ns): (i64, i64), parts: &[(u32, Counters)]) {
         let length_ns = (end_ns - start_ns).max(1);
         let episodes = self.episodes.get_or_insert_with(|| LossEpisodes::new(QUIET * length_ns));
-        for over in episodes.advance(start_ns) {
+        for mut over in episodes.advance(start_ns) {
             let members: Vec<MemberCounts> =
                 std::mem::take(&mut self.members).into_values().collect();
+            self.after.clear();
+            // Of all that was sent in its time, not in its records with a loss alone.
+            over.sent = members.iter().map(|member| member.sent).sum::<u64>().max(over.sent);
+            for stream in &mut over.streams {
+                let of_it = members.iter().find(|member| member.member == stream.stream);
+                stream.sent = of_it.map_or(stream.sent, |member| member.sent.max(stream.sent));
+            }
+            let late = std::mem::take(&mut self.late).min(over.lost);
             let spread = dispersion(self.before.make_contiguous());
             let worse = worse_members(&members, ERROR_RATE, spread);
-            self.finished.push_back(LocatedLoss { episode: over, worse, told: false });
+            self.finished.push_back(LocatedLoss { episode: over, worse, late, told: false });
             if self.finished.len() > FINISHED {
                 self.finished.pop_front();
             }
@@ -65,17 +79,27 @@ impl Located {
             }
         }
         if episodes.open().next().is_none() {
+            self.late = 0;
             self.before.push_back(lost);
             if self.before.len() > BEFORE {
                 self.before.pop_front();
             }
             return;
         }
-        for &(member, counters) in parts {
-            let sum =
-                self.members.entry(member).or_insert(MemberCounts { member, sent: 0, lost: 0 });
-            sum.sent += counters.sent;
-            sum.lost += counters.lost;
+        let count = |sums: &mut BTreeMap<u32, MemberCounts>, more: MemberCounts| {
+            let none = MemberCounts { sent: 0, lost: 0, ..more };
+            let sum = sums.entry(more.member).or_insert(none);
+            sum.sent += more.sent;
+            sum.lost += more.lost;
+        };
+        for &(member, Counters { sent, lost, late, .. }) in parts {
+            count(&mut self.after, MemberCounts { member, sent, lost });
+            self.late += late;
+        }
+        if lost > 0 {
+            for (_, more) in std::mem::take(&mut self.after) {
+                count(&mut self.members, more);
+            }
         }
     }
 
@@ -92,6 +116,11 @@ impl Located {
     pub fn unwatch(&mut self, objective: &str, to_ns: i64) {
         let open = self.troubles.iter_mut().filter(|t| t.to_ns.is_none());
         open.filter(|t| t.objective == objective).for_each(|t| t.to_ns = Some(to_ns));
+    }
+
+    /// Replies of the open episode that came after the timeout so far.
+    pub fn late(&self) -> u64 {
+        self.late
     }
 
     /// The episodes that are to be told, each once.

@@ -14,12 +14,18 @@ impl StationJudge {
         self.announced.remove(&maintenance.id);
         self.entered.retain(|other| other.id != maintenance.id);
         self.entered.push(maintenance);
-        self.judge_all();
+        // No objective changes by it.
+        self.judge_all(&self.settings.clone(), 0);
     }
 
-    pub(super) fn judge_all(&mut self) {
+    /// Has all subjects judged by the settings as they are from `now_ns` on; they were `old`.
+    pub(super) fn judge_all(&mut self, old: &JudgeSettings, now_ns: i64) {
         let settings = self.effective();
-        self.subjects.values_mut().for_each(|subject| subject.judge_by(&settings));
+        let judged = self.subjects.values_mut();
+        let past = judged.map(|s| (s.labels.clone(), s.judge_by(&settings, now_ns)));
+        let past: Vec<_> = past.filter(|(_, months)| !months.is_empty()).collect();
+        past.into_iter()
+            .for_each(|(labels, months)| self.close_months(&labels, months, (old, now_ns)));
     }
 
     /// The settings, with what was entered.

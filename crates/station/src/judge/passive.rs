@@ -27,7 +27,7 @@ impl JudgedObjective {
     }
 
     /// Whether it judges a subject.
-    pub(super) fn judges(&self, labels: &LabelSet) -> bool {
+    pub(crate) fn judges(&self, labels: &LabelSet) -> bool {
         self.is_of_traffic() == is_traffic(labels) && self.labels.matches(labels)
     }
 }
@@ -127,7 +127,7 @@ impl StationJudge {
         // Each sample is a packet that came back; of those that did not, nothing is known.
         (record.counters.sent, record.counters.received) = (group.clean.count, group.clean.count);
         let mut out = JudgeOutput::default();
-        subject.take(0, &record, unit.doubts.make_contiguous(), &mut out);
+        subject.take(0, &record, unit.known(), &mut out);
         self.conclude(&labels, out);
     }
 }

@@ -195,6 +195,14 @@ pub struct JudgeSettings {
     pub maintenance: Vec<JudgedMaintenance>,
 }
 
+impl JudgeSettings {
+    /// For whom an objective was promised; empty: for none.
+    pub fn customer_of(&self, objective: &str) -> String {
+        let found = self.objectives.iter().find(|o| o.objective.name == objective);
+        found.map(|o| o.customer.clone()).unwrap_or_default()
+    }
+}
+
 /// An objective, and whom it is about.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JudgedObjective {

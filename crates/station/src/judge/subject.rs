@@ -7,15 +7,20 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 use sonde_meter::sla::{
-    Judge, JudgeInput, JudgeOutput, MaintenanceWindow, Objective, SideSettler, TimeRange, Usual,
+    Judge, JudgeInput, JudgeOutput, MaintenanceWindow, Objective, ObjectiveMetric, ObjectiveWindow,
+    SideSettler, TimeRange, Usual,
 };
-use sonde_results::sla::{Exclusion, ExclusionKind, MeasuredDirection, own_doubt};
-use sonde_results::{Counters, Interval, StreamInfo};
+use sonde_results::sla::{
+    Exclusion, ExclusionKind, MeasuredDirection, ObjectiveMonth, loss_doubt, own_doubt,
+};
+use sonde_results::units::format_count;
+use sonde_results::{Caveat, Counters, Interval, StreamInfo};
 
 use super::burn::{BurnChange, BurnWatch};
 use super::located::Located;
 use super::passive::is_traffic;
 use super::settings::JudgeSettings;
+use super::unsent::{AnsweredTimes, Unsent};
 use crate::alert::model::LabelSet;
 
 /// A target and class of a probe.
@@ -32,6 +37,8 @@ pub(super) struct Subject {
     pub doubtful: Option<(TimeRange, String)>,
     /// Times that came too late to be judged, or twice.
     pub refused: u64,
+    /// When the last record ended that had an answer.
+    answered_ns: i64,
 }
 
 /// A stream of a subject.
@@ -39,6 +46,7 @@ pub(super) struct MemberStream {
     pub info: StreamInfo,
     /// It sends no more.
     pub ended: bool,
+    pub unsent: Unsent,
 }
 
 /// Records on their way to judges of one kind of direction.
@@ -83,6 +91,14 @@ struct LaneState {
     burns: Vec<BurnWatch>,
 }
 
+/// What the station knows of the time that a subject judges, beside its records.
+#[derive(Clone, Copy)]
+pub(super) struct Known<'a> {
+    pub doubts: &'a [Doubt],
+    /// Times in which some target of the unit answered.
+    pub answered: &'a AnsweredTimes,
+}
+
 /// Time in which the station doubts itself, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Doubt {
@@ -112,20 +128,26 @@ impl Subject {
             located: Located::default(),
             doubtful: None,
             refused: 0,
+            answered_ns: i64::MIN,
         };
-        subject.judge_by(settings);
+        // It has judged nothing yet.
+        subject.judge_by(settings, 0);
         subject
     }
 
     /// As it was saved; what has changed in its objectives begins anew.
-    pub fn resume(state: SubjectState, settings: &JudgeSettings) -> Subject {
+    pub fn resume(
+        state: SubjectState,
+        settings: &JudgeSettings,
+        now_ns: i64,
+    ) -> (Subject, Vec<ObjectiveMonth>) {
         let mut subject = Subject::new(state.labels, &JudgeSettings::default());
         for (lane, saved) in subject.lanes.iter_mut().zip(state.lanes) {
             (lane.next_ns, lane.record_ns) = (saved.next_ns, saved.record_ns);
             (lane.judges, lane.burns) = (saved.judges, saved.burns);
         }
-        subject.judge_by(settings);
-        subject
+        let past = subject.judge_by(settings, now_ns);
+        (subject, past)
     }
 
     pub fn state(&self) -> SubjectState {
@@ -138,11 +160,13 @@ impl Subject {
         SubjectState { labels: self.labels.clone(), lanes: self.lanes.iter().map(lane).collect() }
     }
 
-    /// Goes over to other objectives. Those that are the same go on.
-    pub fn judge_by(&mut self, settings: &JudgeSettings) {
+    /// Goes over to other objectives at `now_ns`. Those that are the same go on. The months of those
+    /// that are gone, or defined in another way now, come out.
+    pub fn judge_by(&mut self, settings: &JudgeSettings, now_ns: i64) -> Vec<ObjectiveMonth> {
         let of_us = settings.maintenance.iter().filter(|m| m.labels.matches(&self.labels));
         self.maintenance = of_us.map(|m| m.window.clone()).collect();
         let name = subject_name(&self.labels);
+        let mut past = Vec::new();
         for lane in &mut self.lanes {
             let mut old = std::mem::take(&mut lane.judges);
             let mut old_burns = std::mem::take(&mut lane.burns);
@@ -154,10 +178,29 @@ impl Subject {
             for judged in ours.filter(|o| is_one_way(&o.objective) == lane.one_way) {
                 let same = |judge: &Judge| judge.objective().name == judged.objective.name;
                 let saved = old.iter().position(same).map(|at| old.swap_remove(at));
-                lane.judges.push(Judge::resume(judged.objective.clone(), name.clone(), saved));
+                let objective = judged.objective.clone();
+                lane.judges.push(match saved {
+                    Some(old) if *old.objective() != *objective => {
+                        past.extend(old.month_so_far());
+                        old.redefine(objective, now_ns)
+                    }
+                    saved => Judge::resume(objective, name.clone(), saved),
+                });
                 lane.burns.extend(BurnWatch::of(judged, &mut old_burns));
             }
+            past.extend(old.iter().filter_map(Judge::month_so_far));
         }
+        past
+    }
+
+    /// The months that are filling, as far as they have come.
+    pub fn months(&self) -> impl Iterator<Item = ObjectiveMonth> {
+        self.judges().filter_map(Judge::month_so_far)
+    }
+
+    /// Up to here all was judged, ns since 1970 UTC.
+    pub fn judged_until(&self) -> Option<i64> {
+        self.lanes.iter().filter_map(|lane| lane.next_ns).max()
     }
 
     /// The objectives that it is judged by.
@@ -212,16 +255,23 @@ impl Subject {
         &mut self,
         member: u32,
         record: &Interval,
-        doubts: &[Doubt],
+        known: Known<'_>,
         out: &mut JudgeOutput,
     ) {
-        let Subject { lanes, members, maintenance, located, refused, doubtful, .. } = self;
-        let around = Around { members, maintenance, doubts };
+        let Subject {
+            lanes, members, maintenance, located, refused, doubtful, answered_ns, ..
+        } = self;
+        if record.counters.received > 0 {
+            *answered_ns = record.end_ns.max(*answered_ns);
+        }
+        let around = Around { members, maintenance, known, answered_ns: *answered_ns };
         let [both, one_way] = lanes;
+        let mut judges = both.judges.iter().chain(&one_way.judges);
+        let delays = judges.any(|judge| is_of_delay(judge.objective()));
         for slot in both.collect(member, record.clone(), &around, refused) {
             let range = (slot.sum.start_ns, slot.sum.end_ns);
             located.observe(range, &slot.parts);
-            note_doubt(doubtful, &slot.sum, &around);
+            note_doubt(doubtful, &slot.sum, &around, delays);
             both.judge(&slot.sum, &around, refused, out);
         }
         if one_way.judges.is_empty() {
@@ -242,13 +292,13 @@ impl Subject {
         &mut self,
         now_ns: i64,
         runs: bool,
-        doubts: &[Doubt],
+        known: Known<'_>,
         out: &mut JudgeOutput,
     ) {
         // Traffic that pauses is not missing.
         let runs = runs && !is_traffic(&self.labels);
-        let Subject { lanes, members, maintenance, refused, located, .. } = self;
-        let around = Around { members, maintenance, doubts };
+        let Subject { lanes, members, maintenance, refused, located, answered_ns, .. } = self;
+        let around = Around { members, maintenance, known, answered_ns: *answered_ns };
         for lane in lanes.iter_mut().filter(|lane| !lane.one_way || !lane.judges.is_empty()) {
             let before_ns = now_ns - LATE_NS - 2 * lane.record_ns;
             let mut settled = Vec::new();
@@ -272,9 +322,9 @@ impl Subject {
     }
 
     /// Its unit has ended: what waits for more is judged as it is.
-    pub fn end(&mut self, doubts: &[Doubt], out: &mut JudgeOutput) {
-        let Subject { lanes, members, maintenance, refused, located, .. } = self;
-        let around = Around { members, maintenance, doubts };
+    pub fn end(&mut self, known: Known<'_>, out: &mut JudgeOutput) {
+        let Subject { lanes, members, maintenance, refused, located, answered_ns, .. } = self;
+        let around = Around { members, maintenance, known, answered_ns: *answered_ns };
         for lane in lanes {
             for (member, mut settler) in std::mem::take(&mut lane.settlers) {
                 let mut settled = Vec::new();
@@ -304,7 +354,25 @@ impl Subject {
 struct Around<'a> {
     members: &'a [MemberStream],
     maintenance: &'a [MaintenanceWindow],
-    doubts: &'a [Doubt],
+    known: Known<'a>,
+    /// When the last record of this subject ended that had an answer.
+    answered_ns: i64,
+}
+
+/// Why a record is left out: of all objectives, or of those about delays.
+#[derive(Default)]
+struct LeftOut {
+    all: Option<Exclusion>,
+    delays: Option<Exclusion>,
+}
+
+impl LeftOut {
+    fn of(&self, objective: &Objective) -> Option<&Exclusion> {
+        match is_of_delay(objective) {
+            true => self.all.as_ref().or(self.delays.as_ref()),
+            false => self.all.as_ref(),
+        }
+    }
 }
 
 impl Lane {
@@ -387,22 +455,23 @@ impl Lane {
         }
         self.record_ns = range.length_ns();
         self.next_ns = Some(self.next_ns.map_or(range.end_ns, |next| next.max(range.end_ns)));
-        let exclusion = around.exclusion_of(record);
+        let left_out = around.left_out(record);
         let input = JudgeInput::record(record);
-        let input = exclusion.as_ref().map_or(input, |exclusion| input.excluded(exclusion));
         let mut late = false;
         for judge in &mut self.judges {
+            let exclusion = left_out.of(judge.objective());
+            let input = exclusion.map_or(input, |exclusion| input.excluded(exclusion));
             late |= judge.push(input, out).is_err();
         }
-        self.burn(range, Some(record), exclusion.as_ref());
+        self.burn(range, Some(record), &left_out);
         *refused += u64::from(late);
     }
 
-    fn burn(&mut self, range: TimeRange, record: Option<&Interval>, exclusion: Option<&Exclusion>) {
+    fn burn(&mut self, range: TimeRange, record: Option<&Interval>, left_out: &LeftOut) {
         for burn in &mut self.burns {
             let own = self.judges.iter().find(|judge| judge.objective().name == burn.objective);
             let Some(objective) = own.map(Judge::objective) else { continue };
-            burn.push(objective, range, record, exclusion, &mut self.burned);
+            burn.push(objective, range, record, left_out.of(objective), &mut self.burned);
         }
     }
 
@@ -416,14 +485,14 @@ impl Lane {
         for pair in cuts.windows(2) {
             let piece = TimeRange { start_ns: pair[0], end_ns: pair[1] };
             let own = || self.resumes.then(|| Exclusion::doubt(STATION_GAP));
-            let exclusion = around.exclusion(piece).or_else(own);
+            let left_out = LeftOut { all: around.exclusion(piece).or_else(own), delays: None };
             let input = JudgeInput::gap(piece);
-            let input = exclusion.as_ref().map_or(input, |exclusion| input.excluded(exclusion));
+            let input = left_out.all.as_ref().map_or(input, |exclusion| input.excluded(exclusion));
             for judge in &mut self.judges {
                 // A new judge begins here; what an older one has judged stays.
                 let _ = judge.push(input, out);
             }
-            self.burn(piece, None, exclusion.as_ref());
+            self.burn(piece, None, &left_out);
         }
     }
 }
@@ -431,24 +500,34 @@ impl Lane {
 impl Around<'_> {
     fn exclusion(&self, range: TimeRange) -> Option<Exclusion> {
         MaintenanceWindow::exclusion(self.maintenance, range).or_else(|| {
-            let found = self.doubts.iter().find(|doubt| doubt.range.overlaps(&range));
+            let found = self.known.doubts.iter().find(|doubt| doubt.range.overlaps(&range));
             found.map(|doubt| Exclusion::doubt(doubt.name))
         })
     }
 
     /// The same of a record, which may itself say more of this host than of the network.
-    fn exclusion_of(&self, record: &Interval) -> Option<Exclusion> {
+    fn left_out(&self, record: &Interval) -> LeftOut {
         let range = TimeRange { start_ns: record.start_ns, end_ns: record.end_ns };
-        self.exclusion(range).or_else(|| {
-            let name = |caveat| serde_json::to_value(caveat).ok()?.as_str().map(str::to_owned);
-            own_doubt(&record.counters, record.caveats).and_then(name).map(Exclusion::doubt)
-        })
+        if let Some(all) = self.exclusion(range) {
+            return LeftOut { all: Some(all), delays: None };
+        }
+        let named = |caveat: Caveat| {
+            let name = serde_json::to_value(caveat).ok()?;
+            name.as_str().map(Exclusion::doubt)
+        };
+        let (c, caveats) = (&record.counters, record.caveats);
+        let doubt = loss_doubt(c, caveats).filter(|&doubt| {
+            // Where all that left is lost, and other targets answer, this host is not the reason.
+            let lost = c.sent > 0 && c.lost == c.sent && doubt != Caveat::ClockStepped;
+            !(lost && self.known.answered.about(range, self.answered_ns))
+        });
+        LeftOut { all: doubt.and_then(named), delays: own_doubt(c, caveats).and_then(named) }
     }
 
     /// Instants inside `range` at which maintenance or a doubt begins or ends.
     fn borders(&self, range: TimeRange) -> Vec<i64> {
         let mut all: Vec<i64> =
-            self.doubts.iter().flat_map(|d| [d.range.start_ns, d.range.end_ns]).collect();
+            self.known.doubts.iter().flat_map(|d| [d.range.start_ns, d.range.end_ns]).collect();
         for window in self.maintenance {
             let mut before_ns = range.end_ns;
             while let Some(last) = window.when.last_before(before_ns - 1) {
@@ -464,14 +543,32 @@ impl Around<'_> {
     }
 }
 
-fn note_doubt(doubtful: &mut Option<(TimeRange, String)>, record: &Interval, around: &Around<'_>) {
+/// Remembers since when all is left out, or, where `delays` are judged, all of these.
+fn note_doubt(
+    doubtful: &mut Option<(TimeRange, String)>,
+    record: &Interval,
+    around: &Around<'_>,
+    delays: bool,
+) {
     let range = TimeRange { start_ns: record.start_ns, end_ns: record.end_ns };
-    let exclusion = around.exclusion_of(record);
+    let left_out = around.left_out(record);
+    let exclusion = left_out.all.or(left_out.delays.filter(|_| delays));
     match (exclusion.filter(|e| e.kind == ExclusionKind::StationDoubt), doubtful) {
         (None, doubtful) => *doubtful = None,
         (Some(_), Some((whole, _))) => whole.end_ns = range.end_ns.max(whole.end_ns),
         (Some(exclusion), doubtful) => *doubtful = Some((range, exclusion.name)),
     }
+}
+
+/// Whether an objective is about delays: what reads late may say a wrong one.
+fn is_of_delay(objective: &Objective) -> bool {
+    matches!(
+        objective.metric,
+        ObjectiveMetric::DelayPercentile { .. }
+            | ObjectiveMetric::DelayMean { .. }
+            | ObjectiveMetric::PdvPercentile { .. }
+            | ObjectiveMetric::IpdvPercentile { .. }
+    )
 }
 
 /// How events and months call a subject: "probe.core muc EF".
@@ -484,6 +581,31 @@ pub(super) fn is_one_way(objective: &Objective) -> bool {
     matches!(objective.direction, MeasuredDirection::Forward | MeasuredDirection::Backward)
 }
 
+/// Why an objective can never be met where at most `packets` go out in each second.
+pub(crate) fn never_met(objective: &Objective, packets: f64) -> Option<String> {
+    let window_s = match objective.window {
+        ObjectiveWindow::Fixed { length_s, .. } => f64::from(length_s),
+        ObjectiveWindow::Month => MONTH_S,
+    };
+    let (most, needed) = ((packets * window_s).ceil() as u64, objective.least_samples());
+    (packets > 0.0 && most < needed).then(|| {
+        format!(
+            "a window has {} samples at most, and {} are needed to say that it is met: it can be \
+             missed, and else says nothing; take a longer `window`, or send more often",
+            format_count(most),
+            format_count(needed)
+        )
+    })
+}
+
+/// What an objective cannot tell because too few packets are sent in its windows.
+pub(super) fn samples_warning(subject: &Subject, objective: &Objective) -> Option<String> {
+    let rate = |m: &MemberStream| 1e9 / m.info.period_ns.max(1) as f64;
+    let packets: f64 = subject.members.iter().filter(|m| !m.ended).map(rate).sum();
+    let why = never_met(objective, packets)?;
+    Some(format!("objective {} of {}: {why}", objective.name, subject_name(&subject.labels)))
+}
+
 /// What a rule cannot tell because too few packets are sent.
 pub(super) fn packets_warning(subject: &Subject, objective: &Objective) -> Option<String> {
     let rule = objective.rule()?;
@@ -493,6 +615,8 @@ pub(super) fn packets_warning(subject: &Subject, objective: &Objective) -> Optio
     Some(format!("objective {} of {}: {why}", objective.name, subject_name(&subject.labels)))
 }
 
+/// The shortest month, s.
+const MONTH_S: f64 = 28.0 * 86_400.0;
 /// Records come so long after their end, at most; what comes later is not judged.
 pub(super) const LATE_NS: i64 = 120 * 1_000_000_000;
 /// A group of hosts without traffic for so long is judged no more.

@@ -1,5 +1,9 @@
 //! Stations in simulated time.
 
+mod changes;
+mod doubts;
+mod figures;
+
 use std::sync::Arc;
 
 use sonde_meter::sla::{MaintenanceTime, Usual};
@@ -292,15 +296,10 @@ fn a_gap_of_the_station_is_left_out_by_name() {
 #[test]
 fn no_breach_is_concluded_from_time_in_which_the_station_doubts_itself() {
     type Fault = (&'static str, fn(&mut Sim));
-    let faults: [Fault; 4] = [
+    let faults: [Fault; 3] = [
         ("clock_stepped", |sim| {
             let counters = Counters { sent: 20, lost: 20, ..Counters::default() };
             sim.record(0, counters, &[Caveat::ClockStepped]);
-            sim.pass(1);
-        }),
-        ("sender_late", |sim| {
-            let counters = Counters { sent: 20, lost: 20, sent_late: 3, ..Counters::default() };
-            sim.record(0, counters, &[Caveat::SenderLate]);
             sim.pass(1);
         }),
         ("own_drops", |sim| {
@@ -486,15 +485,13 @@ fn a_member_that_is_worse_than_its_group_is_named() {
 #[test]
 fn a_trouble_whose_objective_target_or_unit_is_gone_has_ended() {
     let units = BTreeSet::from([unit()]);
-    let other = settings(&[("loss", "metric = 'loss_ratio'\nlimit = '90%'\nwindow = '10s'")]);
-    let ends: [fn(&mut Sim, &JudgeSettings, &BTreeSet<UnitId>); 4] = [
-        |sim, _, units| sim.judge.reload(JudgeSettings::default(), units, sim.at * SECOND),
-        |sim, other, units| sim.judge.reload(other.clone(), units, sim.at * SECOND),
-        |sim, _, _| {
+    let ends: [fn(&mut Sim, &BTreeSet<UnitId>); 3] = [
+        |sim, units| sim.judge.reload(JudgeSettings::default(), units, sim.at * SECOND),
+        |sim, _| {
             let same = sim.settings.clone();
             sim.judge.reload(same, &BTreeSet::new(), sim.at * SECOND);
         },
-        |sim, _, _| {
+        |sim, _| {
             sim.streams = vec![stream("fra", 1)];
             sim.unit_begins();
         },
@@ -503,7 +500,7 @@ fn a_trouble_whose_objective_target_or_unit_is_gone_has_ended() {
         let mut sim = Sim::new(&[LOSS], vec![stream("muc", 1)]);
         sim.seconds(60, 20);
         assert_eq!(sim.troubles(), [("breach", 0, None)]);
-        end(&mut sim, &other, &units);
+        end(&mut sim, &units);
         sim.found.extend(sim.judge.take_findings());
         assert_eq!(sim.troubles(), [("breach", 0, None), ("breach", 0, Some(60))]);
         assert_eq!(sim.judge.open().count(), 0);

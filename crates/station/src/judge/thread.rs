@@ -154,9 +154,9 @@ fn end_orphans(
     now_ns: i64,
 ) -> Result<(), RunError> {
     let known: BTreeSet<u64> = judge.open().filter_map(|trouble| trouble.event).collect();
-    for kind in TroubleKind::KEPT {
-        let filter =
-            EventFilter { kind: Some(kind.name().into()), open: true, ..EventFilter::default() };
+    // A way that was gone is looked for anew.
+    for kind in TroubleKind::KEPT.map(TroubleKind::name).into_iter().chain(["route_change"]) {
+        let filter = EventFilter { kind: Some(kind.into()), open: true, ..EventFilter::default() };
         let range = TimeRange { from_ns: i64::MIN, to_ns: i64::MAX };
         let query = Query::Events(EventList { range, filter, ..EventList::default() });
         let response = store.reader().query(&query, &Limit::default());

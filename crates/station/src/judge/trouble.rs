@@ -44,6 +44,10 @@ pub enum TroubleKind {
     Unjudged,
     /// All that a unit measures is left out, because the station doubts itself.
     StationDoubt,
+    /// No probe to a target leaves this host.
+    NotSent,
+    /// A target is not measured: its name does not resolve, or there was never a way to it.
+    NotMeasured,
     /// A unit failed, is refused or is stuck. Its events are those of the supervisor's notices.
     UnitFailed,
 }
@@ -70,12 +74,14 @@ pub enum JudgeFinding {
 
 impl TroubleKind {
     /// Those whose events the judge keeps.
-    pub const KEPT: [TroubleKind; 5] = [
+    pub const KEPT: [TroubleKind; 7] = [
         TroubleKind::Breach,
         TroubleKind::Unavailable,
         TroubleKind::BudgetBurn,
         TroubleKind::Unjudged,
         TroubleKind::StationDoubt,
+        TroubleKind::NotSent,
+        TroubleKind::NotMeasured,
     ];
 
     /// As events are called.
@@ -86,6 +92,8 @@ impl TroubleKind {
             TroubleKind::BudgetBurn => "budget_burn",
             TroubleKind::Unjudged => "unjudged",
             TroubleKind::StationDoubt => "station_doubt",
+            TroubleKind::NotSent => "not_sent",
+            TroubleKind::NotMeasured => "target_left_out",
             TroubleKind::UnitFailed => "unit_failed",
         }
     }
@@ -98,6 +106,8 @@ impl TroubleKind {
             TroubleKind::BudgetBurn => "ErrorBudgetBurns",
             TroubleKind::Unjudged => "ObjectiveNotJudged",
             TroubleKind::StationDoubt => "StationDoubtsItself",
+            TroubleKind::NotSent => "NothingSent",
+            TroubleKind::NotMeasured => "TargetNotMeasured",
             TroubleKind::UnitFailed => "UnitFailed",
         }
     }

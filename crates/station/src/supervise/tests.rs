@@ -365,6 +365,33 @@ fn a_unit_without_progress_is_stopped_and_started_again() {
     assert_eq!((gap.from, gap.to), (last, world.now));
 }
 
+/// The time in which it waits for its last replies is time without a probe.
+#[test]
+fn a_gap_begins_when_a_unit_is_asked_to_end() {
+    let mut world = World::new(1);
+    let fake = |fixed| Plan::of([(UnitId::new("a"), Fake { port: 1, live: 0, fixed })]);
+    world.reload(fake(0));
+    world.living[0].open = true;
+    let first = world.living[0].instance.clone();
+    world.say(&first, Happened::Started);
+    (0..10).for_each(|_| world.pass());
+    world.say(&first, Happened::Progress(1));
+    let asked = world.now;
+    world.reload(fake(1));
+    assert!(world.living[0].asked);
+    (0..3).for_each(|_| world.pass());
+    assert!(world.now > asked);
+    world.exit(0, Exit::Done);
+    while world.living.is_empty() {
+        world.pass();
+    }
+    world.living[0].open = true;
+    let second = world.living[0].instance.clone();
+    world.say(&second, Happened::Started);
+    let [gap] = world.gaps.as_slice() else { panic!("{:?}", world.gaps) };
+    assert_eq!((gap.from, gap.to), (asked, world.now));
+}
+
 /// Settings that cannot be are not tried again and again; others are tried at once.
 #[test]
 fn a_refused_unit_waits_for_other_settings() {
