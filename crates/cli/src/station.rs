@@ -214,9 +214,14 @@ pub fn check_config(args: &CheckConfigArgs) -> Result<Exit, Failure> {
             let objectives: Vec<_> =
                 objectives.map(|o| json!({"name": o.name, "text": o.to_string()})).collect();
             if args.json {
-                outln!("{:#}", json!({"units": units, "objectives": objectives, "errors": []}));
+                let warnings = config.warnings();
+                let text = json!({
+                    "units": units, "objectives": objectives, "warnings": warnings, "errors": [],
+                });
+                outln!("{text:#}");
                 return Ok(Exit::Ok);
             }
+            config.warnings().iter().for_each(|why| sonde_errln!(WARN, "{why}"));
             outln!("{} can be run, units: {}", args.config.display(), units.join(", "));
             for judged in &config.judge.objectives {
                 outln!("objective {}: {}", judged.objective.name, judged.objective);

@@ -14,6 +14,7 @@
 //! that is wrong is reported at once, with file, line and key.
 
 mod include;
+mod warnings;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

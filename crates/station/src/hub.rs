@@ -32,8 +32,6 @@ pub enum Said {
     Probe(Box<probe::About>),
     /// A record of a probe.
     ProbeEvent(probe::Event),
-    /// Targets that a probe does not measure since it went over to others, and why.
-    LeftOut(Vec<(String, String)>),
     /// A reflector has begun.
     Reflector(reflect::About),
     /// What a reflector did so far.

@@ -61,6 +61,7 @@ impl Instrument {
         match self {
             Instrument::Probe(settings) => {
                 settings.check()?;
+                settings.check_names()?;
                 settings.check_hosts()
             }
             Instrument::Reflect(settings) => settings.check(),

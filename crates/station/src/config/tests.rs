@@ -335,3 +335,43 @@ fn every_example_can_be_run() {
     }
     assert!(found >= 4, "{found} examples");
 }
+
+#[test]
+fn two_targets_of_one_name_and_class_are_refused_with_both_lines() {
+    let of = |second: &str| {
+        parse(&format!(
+            "[probe.core]\n[[probe.core.target]]\nhost = '192.0.2.1'\nname = 'x'\n{second}"
+        ))
+    };
+    let twin = "[[probe.core.target]]\nhost = '192.0.2.9'\nname = 'x'\n";
+    let errors = messages(&of(twin).unwrap_err());
+    let [error] = errors.as_slice() else { panic!("{errors:?}") };
+    assert!(error.starts_with("s.toml line 5: ") && error.contains("at s.toml line 2"), "{error}");
+    assert!(error.contains("'x' is the name of the target 192.0.2.1"), "{error}");
+    assert!(of(&format!("{twin}stream = {{ dscp = [46] }}\n")).is_ok(), "another class");
+    let of_another = twin.replace("core", "edge");
+    assert!(of(&format!("[probe.edge]\n{of_another}")).is_ok(), "another unit");
+    let unnamed = "[[probe.core.target]]\nhost = 'x'\n";
+    assert!(of(unnamed).is_err(), "a host that is called as the other");
+}
+
+#[test]
+fn an_objective_that_no_window_can_meet_is_warned_of() {
+    let of = |objective: &str| {
+        parse(&format!("{GOOD}\n[objective.it]\n{objective}")).unwrap().warnings()
+    };
+    let warned = of("metric = 'loss_ratio'\nlimit = '0.1%'\nwindow = '1m'");
+    assert_eq!(
+        warned,
+        [
+            "objective it of probe.core 192.0.2.1 BE: a window has 600 samples at most, and 2,995 are \
+          needed to say that it is met: it can be missed, and else says nothing; take a longer \
+          `window`, or send more often"
+        ]
+    );
+    assert_eq!(of("metric = 'loss_ratio'\nlimit = '0.1%'\nwindow = '5m'"), [""; 0]);
+    assert_eq!(of("metric = 'loss_ratio'\nlimit = '1%'\nwindow = '1m'"), [""; 0]);
+    assert_eq!(of("preset = 'mef_10'\ntarget_percent = 99.9"), [""; 0]);
+    let nobody = "match = { target = 'zz' }\nmetric = 'loss_ratio'\nlimit = '0.1%'\nwindow = '1m'";
+    assert_eq!(of(nobody), [""; 0]);
+}
