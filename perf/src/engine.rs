@@ -59,7 +59,8 @@ pub fn measure(engine: Engine, load: Load, cpu: usize, look: Look) -> Result<Eng
                 }
             }
             Next::Record(Event::Undelivered(error)) => eprintln!("not delivered: {error:?}"),
-            Next::Record(Event::Added(_) | Event::Ended(_)) | Next::Nothing => {}
+            Next::Record(Event::Added(_) | Event::Ended(_) | Event::LeftOut(_)) | Next::Nothing => {
+            }
             Next::End => break,
         }
     }

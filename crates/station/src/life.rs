@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
-use sonde_run::change::Change;
 use sonde_run::error::RunError;
 use sonde_run::running::{Context, Ended, Invocation, Next, Running, Stop};
 use sonde_run::{flow, probe, reflect, rtt};
