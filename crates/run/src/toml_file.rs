@@ -1,5 +1,6 @@
 //! TOML files, read by serde: errors name the file, the line and the key.
 
+mod every;
 mod position;
 
 use std::ops::Range;
@@ -46,15 +47,31 @@ impl TomlText {
     /// # Errors
     /// No TOML, or not what `T` takes.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, SettingsError> {
-        toml::from_str(&self.text).map_err(|e| {
-            let message = e.message().trim().replace('\n', ", ");
-            let Some(span) = e.span() else { return self.whole(message) };
-            let Ok(table) = DeTable::parse(&self.text) else { return self.error(span, message) };
-            let at = find(table.get_ref(), span.start);
-            let missing = message.strip_prefix("missing field ").map(|name| name.trim_matches('`'));
-            let key = at.path(missing);
-            SettingsError { key, ..self.error(span, describe(&message, at)) }
+        toml::from_str(&self.text).map_err(|e| match DeTable::parse(&self.text) {
+            Ok(table) => self.described(&e, table.get_ref()),
+            Err(e) => self.not_toml(&e),
         })
+    }
+
+    /// What serde says of the text, of which `table` is the whole.
+    fn described(&self, error: &toml::de::Error, table: &DeTable<'_>) -> SettingsError {
+        let message = error.message().trim().replace('\n', ", ");
+        let Some(span) = error.span() else { return self.whole(message) };
+        let at = find(table, span.start);
+        let missing = message.strip_prefix("missing field ").map(|name| name.trim_matches('`'));
+        let key = at.path(missing);
+        SettingsError { key, ..self.error(span, describe(&message, at)) }
+    }
+
+    /// What the parser says of a text that is no TOML.
+    fn not_toml(&self, error: &toml::de::Error) -> SettingsError {
+        let message = error.message().trim().replace('\n', ", ");
+        let Some(span) = error.span() else { return self.whole(message) };
+        let message = match (message.as_str(), self.text.get(span.clone())) {
+            ("duplicate key", Some(key)) => format!("duplicate key '{key}'; keep one of them"),
+            _ => message,
+        };
+        self.error(span, message)
     }
 
     /// An error at this position of the text, with the key that stands there.
