@@ -68,7 +68,7 @@ impl AddedTargets {
     /// The file cannot be read, or not be set aside.
     pub fn read(store: &Path) -> Result<AddedTargets, RunError> {
         let file = store.join(FILE);
-        let text = match fs::read(&file) {
+        let text = match crate::state_file::read(&file) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
             text => text.with_context(|| format!("cannot read {}", file.display()))?,
         };

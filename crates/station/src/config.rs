@@ -14,7 +14,9 @@
 //! that is wrong is reported at once, with file, line and key.
 
 mod include;
-mod warnings;
+mod secrets;
+mod unmeetable;
+mod warn;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -120,6 +122,8 @@ pub struct Config {
     pub interfaces: InterfaceSettings,
     /// All its units.
     pub plan: Plan<Unit>,
+    /// What can be run and is hardly meant.
+    pub warnings: Vec<SettingsError>,
 }
 
 impl Config {
@@ -178,29 +182,42 @@ impl Config {
     pub fn of(files: &[ReadFile]) -> Result<Config, Vec<SettingsError>> {
         let mut merged = Merged::default();
         files.iter().for_each(|file| merged.add(file));
-        merged.place_units();
+        // What is left out for an error would be missed by what names it.
+        let is_whole = files.iter().all(|file| file.wrong.is_empty());
+        if is_whole {
+            merged.place_units();
+            merged.check_units_of_objectives();
+        }
         let plan = Plan::of(merged.units.iter().map(|(id, unit)| (id.clone(), unit.0.clone())));
-        merged.check_units_of_objectives();
         for error in conflicts(&plan) {
             let second = &merged.units[&error.second];
             let message = SettingsError::of(error.second.as_str(), error.to_string());
             merged.errors.push(message.at(Some(&second.1)));
         }
         match merged.errors.is_empty() {
-            true => Ok(Config {
-                station: merged.station.map(|(station, _)| station).unwrap_or_default(),
-                alert: merged.alert.map(|(alert, _)| alert),
-                store: merged.store.map(|(store, _)| store).unwrap_or_default(),
-                judge: JudgeSettings {
-                    objectives: merged.objectives.into_values().flat_map(|o| o.0).collect(),
-                    maintenance: merged.maintenance.into_values().map(|m| m.0).collect(),
-                },
-                api: merged.api.map(|(api, _)| api).unwrap_or_default(),
-                exports: merged.exports.into_iter().map(|(name, e)| (name, e.0)).collect(),
-                interfaces: merged.interfaces.map(|(interfaces, _)| interfaces).unwrap_or_default(),
-                modules: merged.modules.into_iter().map(|(name, m)| (name, m.0)).collect(),
-                plan,
-            }),
+            true => {
+                let mut config = Config {
+                    station: merged.station.map(|(station, _)| station).unwrap_or_default(),
+                    alert: merged.alert.map(|(alert, _)| alert),
+                    store: merged.store.map(|(store, _)| store).unwrap_or_default(),
+                    judge: JudgeSettings {
+                        objectives: merged.objectives.into_values().flat_map(|o| o.0).collect(),
+                        maintenance: merged.maintenance.into_values().map(|m| m.0).collect(),
+                    },
+                    api: merged.api.map(|(api, _)| api).unwrap_or_default(),
+                    exports: merged.exports.into_iter().map(|(name, e)| (name, e.0)).collect(),
+                    interfaces: merged
+                        .interfaces
+                        .map(|(interfaces, _)| interfaces)
+                        .unwrap_or_default(),
+                    modules: merged.modules.into_iter().map(|(name, m)| (name, m.0)).collect(),
+                    warnings: warn::warnings(files, &plan),
+                    plan,
+                };
+                let unmeetable = config.unmeetable();
+                config.warnings.extend(unmeetable);
+                Ok(config)
+            }
             false => Err(merged.errors),
         }
     }
@@ -211,24 +228,26 @@ impl Config {
 pub struct ReadFile {
     /// Its text.
     pub text: TomlText,
-    /// What it says.
+    /// What it says, without the units in which a key or a type is wrong.
     pub says: ConfigFile,
+    /// Keys and types that are wrong.
+    pub wrong: Vec<SettingsError>,
 }
 
 impl ReadFile {
     /// Parses a text.
     ///
     /// # Errors
-    /// No TOML, an unknown key, a value of another type: the first of them.
+    /// It is no TOML.
     pub fn parse(text: TomlText) -> Result<ReadFile, SettingsError> {
-        let mut says: ConfigFile = text.parse()?;
+        let (mut says, wrong): (ConfigFile, _) = text.parse_all(keys_of_unit)?;
         for (name, settings) in &mut says.probe {
             let lines = text.lines_of(&["probe", name, "target"]);
             for (target, line) in settings.targets.iter_mut().zip(lines) {
                 target.at = Some(FileLine { file: text.file.clone(), line });
             }
         }
-        Ok(ReadFile { text, says })
+        Ok(ReadFile { text, says, wrong })
     }
 
     /// The line where the deepest of these keys stands that is there.
@@ -260,6 +279,7 @@ struct Merged {
 impl Merged {
     fn add(&mut self, file: &ReadFile) {
         let says = &file.says;
+        self.errors.extend(file.wrong.iter().cloned());
         if let Some(station) = &says.station {
             self.station(station, file);
         }
@@ -525,6 +545,14 @@ pub(crate) fn is_name(name: &str) -> bool {
 
 pub(crate) fn bad_name(name: &str) -> String {
     format!("'{name}' is no name; write up to 64 letters, digits, '-', '_' and '.'")
+}
+
+/// How many keys name what is read by itself: `[probe.core]`, `[store]`.
+fn keys_of_unit(first: &str) -> usize {
+    match first {
+        "include" | "station" | "alert" | "store" | "api" | "interfaces" => 1,
+        _ => 2,
+    }
 }
 
 /// An error of what stands in the table `id`, which its own checks do not know.

@@ -47,6 +47,15 @@ pub enum Resource {
         /// 1 to 65535.
         port: u16,
     },
+    /// UDP ports from which a probe sends: nobody listens there, but others may send, too.
+    SourcePorts {
+        /// The local address; `None`: that of the route.
+        address: Option<IpAddr>,
+        /// The first, 1 to 65535.
+        low: u16,
+        /// The last.
+        high: u16,
+    },
     /// The XDP hook of an interface.
     XdpHook(String),
     /// A file that is written.
@@ -66,13 +75,19 @@ impl Resource {
 
     /// Whether one excludes the other.
     pub fn meets(&self, other: &Resource) -> bool {
-        use Resource::{In, TcpPort, UdpPort};
+        use Resource::{In, SourcePorts, TcpPort, UdpPort};
         match (self, other) {
             (In(a, mine), In(b, theirs)) => a == b && mine.meets(theirs),
             (UdpPort { address: a, port: p }, UdpPort { address: b, port: q })
             | (TcpPort { address: a, port: p }, TcpPort { address: b, port: q }) => {
                 p == q && (a.is_none() || b.is_none() || a == b)
             }
+            (UdpPort { address: a, port }, SourcePorts { address: b, low, high })
+            | (SourcePorts { address: b, low, high }, UdpPort { address: a, port }) => {
+                (low..=high).contains(&port) && (a.is_none() || b.is_none() || a == b)
+            }
+            // Those of two probes go to other destinations, or are told apart by their sender.
+            (SourcePorts { .. }, SourcePorts { .. }) => false,
             _ => self == other,
         }
     }
@@ -89,6 +104,8 @@ impl fmt::Display for Resource {
             Resource::TcpPort { address: Some(address), port } => {
                 write!(f, "TCP port {port} of {address}")
             }
+            Resource::SourcePorts { low, high, .. } if low == high => write!(f, "UDP port {low}"),
+            Resource::SourcePorts { low, high, .. } => write!(f, "UDP ports {low} to {high}"),
             Resource::XdpHook(iface) => write!(f, "the XDP hook of {iface}"),
             Resource::File(path) => write!(f, "file {}", path.display()),
             Resource::In(netns, resource) => write!(f, "{resource} in '{netns}'"),

@@ -104,6 +104,19 @@ impl ApiSettings {
         }
     }
 
+    /// Whether the files of tokens and TLS can be used.
+    ///
+    /// # Errors
+    /// The first that cannot, with its key within `[api]`.
+    pub(crate) fn check_files(&self) -> Result<(), SettingsError> {
+        if self.listen.is_none() {
+            return Ok(());
+        }
+        let tokens = self.tokens.as_ref().map(|path| TokenStore::read(path));
+        tokens.transpose().map_err(|e| SettingsError::new("tokens", e))?;
+        self.tls().map(drop)
+    }
+
     fn tls(&self) -> Result<Option<Arc<ServerConfig>>, SettingsError> {
         let (Some(certificate), Some(key)) = (&self.certificate, &self.key) else {
             return Ok(None);

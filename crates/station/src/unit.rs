@@ -1,6 +1,7 @@
 //! What a unit is: an instrument, its settings, and the network namespace in which it works.
 
-use std::net::SocketAddr;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use sonde_run::change::Change;
@@ -173,7 +174,9 @@ impl Instrument {
 
     fn holds(&self) -> Vec<Resource> {
         match self {
-            Instrument::Probe(settings) => xdp_hook(&settings.engine).into_iter().collect(),
+            Instrument::Probe(settings) => {
+                xdp_hook(&settings.engine).into_iter().chain(source_ports(settings)).collect()
+            }
             Instrument::Reflect(settings) => reflector_holds(settings),
             Instrument::Rtt(settings) if settings.hook == Some(Hook::Xdp) => {
                 settings.sources.iter().cloned().map(Resource::XdpHook).collect()
@@ -193,6 +196,28 @@ impl Instrument {
 fn xdp_hook(engine: &EngineSettings) -> Option<Resource> {
     let iface = engine.iface.clone().filter(|_| engine.engine == Engine::AfXdp)?;
     Some(Resource::XdpHook(iface))
+}
+
+/// The ports that a probe was told to send from: one for each class of a destination.
+fn source_ports(settings: &probe::Settings) -> Vec<Resource> {
+    let mut ports = BTreeMap::<(&str, Option<IpAddr>, u16), u16>::new();
+    for target in &settings.targets {
+        let stream = target.stream.clone().or(&settings.stream).resolve();
+        let Some(low) = stream.source_port.filter(|_| stream.flows == 1) else { continue };
+        let classes = u16::try_from(stream.dscp.len()).unwrap_or(u16::MAX);
+        let taken = ports.entry((&target.host, stream.source, low)).or_default();
+        *taken = taken.saturating_add(classes);
+    }
+    let mut most = BTreeMap::<(Option<IpAddr>, u16), u16>::new();
+    for ((_, source, low), n) in ports {
+        let known = most.entry((source, low)).or_default();
+        *known = n.max(*known);
+    }
+    let held = most.into_iter().map(|((address, low), n)| {
+        let high = low.saturating_add(n.saturating_sub(1));
+        Resource::SourcePorts { address, low, high }
+    });
+    held.collect()
 }
 
 fn reflector_holds(settings: &reflect::Settings) -> Vec<Resource> {

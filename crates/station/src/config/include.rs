@@ -40,6 +40,11 @@ impl Reading {
             }
             return;
         }
+        if let Err(why) = check_file(path) {
+            let file = path.display().to_string();
+            let error = SettingsError::from(format!("{file}: {why}"));
+            return self.error(by, SettingsError { file: Some(file), ..error });
+        }
         let read = TomlText::read(path, "name a TOML file").and_then(ReadFile::parse);
         match read {
             Err(error) => self.error(by.filter(|_| error.line.is_none()), error),
@@ -80,5 +85,19 @@ impl Reading {
     }
 }
 
+/// Refuses what may wait for ever or never end; what is not there is said by who reads it.
+fn check_file(path: &Path) -> Result<(), String> {
+    let Ok(about) = std::fs::metadata(path) else { return Ok(()) };
+    if !about.is_file() {
+        return Err("it is no regular file; name a TOML file".into());
+    }
+    match about.len() > LARGEST {
+        true => Err(format!("it has more than {} MiB; share it out", LARGEST >> 20)),
+        false => Ok(()),
+    }
+}
+
+/// Octets of a file.
+const LARGEST: u64 = 16 << 20;
 /// Of one configuration.
 const MOST_FILES: usize = 1_000;

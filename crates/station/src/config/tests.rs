@@ -221,6 +221,24 @@ fn all_that_is_wrong_is_said_at_once() {
     assert_eq!(errors.len(), 3, "{:?}", messages(&errors));
 }
 
+#[test]
+fn keys_and_types_of_all_tables_are_said_with_what_is_out_of_range() {
+    let errors = parse(
+        "[station]\nnam = 'x'\n[prob.core]\n[probe.a]\nstreem = {}\n\
+         stream = { intervall = 1, size = 'x' }\n[[probe.a.target]]\nnmae = 'x'\nhost = 'h'\n\
+         [objective.o]\nmetric = 'loss'\nmatch = { unit = 'probe.a' }\n\
+         [alert]\ntoo = ['x']\n[alert.receiver.r.webhok]\nurl = 'x'\n[alert.receiver.s.webhook]\nulr = 'x'\n\
+         [reflect.b]\nport = [0]\n[netns]\n'probe.a' = 'blue'",
+    )
+    .unwrap_err();
+    let found = messages(&errors);
+    let lines: Vec<Option<usize>> = errors.iter().map(|error| error.line).collect();
+    let wanted = [2, 3, 5, 6, 6, 8, 11, 14, 15, 18, 20].map(Some);
+    assert_eq!(lines, wanted, "{found:#?}");
+    assert!(found[0].contains("did you mean 'name'?") && found[5].contains("'name'"), "{found:?}");
+    assert!(found[10].contains("reflect.b.port: name at least one"), "{found:?}");
+}
+
 /// A folder of its own, removed at the end.
 struct Folder(PathBuf);
 
@@ -293,6 +311,61 @@ fn included_files_count_as_one_configuration() {
 }
 
 #[test]
+fn what_is_included_is_a_regular_file_of_bounded_size() {
+    let folder = Folder::new("regular");
+    let first = folder.write("s.toml", "include = ['socket', '/dev/zero', 'large.toml']");
+    let _held = std::os::unix::net::UnixListener::bind(folder.0.join("socket")).unwrap();
+    let large = std::fs::File::create(folder.0.join("large.toml")).unwrap();
+    large.set_len((16 << 20) + 1).unwrap();
+    let errors = messages(&Config::load(&first).unwrap_err());
+    let ends = [
+        "socket: it is no regular file; name a TOML file",
+        "/dev/zero: it is no regular file; name a TOML file",
+        "large.toml: it has more than 16 MiB; share it out",
+    ];
+    assert_eq!(errors.len(), ends.len(), "{errors:?}");
+    for (error, end) in errors.iter().zip(ends) {
+        assert!(error.contains("s.toml line 1: ") && error.ends_with(end), "{error}");
+    }
+}
+
+#[test]
+fn files_without_which_a_station_does_not_start_are_looked_at_when_asked() {
+    let text = "[alert.receiver.a.webhook]\nurl = 'http://h/'\nhmac_file = '/nonexistent/a'\n\
+                [export.b]\nkind = 'influx'\nurl = 'http://h/'\ntoken_file = '/nonexistent/b'\n\
+                [api]\nlisten = '127.0.0.1:0'\ntokens = '/nonexistent/c'";
+    let file = ReadFile::parse(TomlText { file: "s.toml".into(), text: text.into() }).unwrap();
+    let config = Config::of(std::slice::from_ref(&file)).unwrap();
+    let errors = messages(&config.check_secrets(&[file]));
+    let wanted = [
+        "s.toml line 3: alert.receiver.a.webhook.hmac_file: /nonexistent/a cannot be read: ",
+        "s.toml line 7: export.b.token_file: /nonexistent/b cannot be read: ",
+        "s.toml line 10: api.tokens: ",
+    ];
+    assert_eq!(errors.len(), wanted.len(), "{errors:?}");
+    for (error, begin) in errors.iter().zip(wanted) {
+        assert!(error.starts_with(begin), "{error}");
+    }
+}
+
+#[test]
+fn a_reflector_is_not_at_a_port_from_which_a_probe_sends() {
+    let of = |stream: &str| {
+        parse(&format!(
+            "[reflect.a]\nport = [8863]\n[probe.x]\nstream = {stream}\ntarget = [{{ host = 'h' }}]"
+        ))
+    };
+    let errors = messages(&of("{ source_port = 8862, dscp = [0, 46] }").unwrap_err());
+    let wanted = "s.toml line 1: probe.x and reflect.a both need UDP ports 8862 to 8863; change \
+                  one of them";
+    assert_eq!(errors, [wanted]);
+    assert!(of("{ source_port = 8862 }").is_ok() && of("{ source_port = 8864 }").is_ok());
+    let two = "[probe.x]\nstream = { source_port = 9 }\ntarget = [{ host = 'h' }]\n\
+               [probe.y]\nstream = { source_port = 9 }\ntarget = [{ host = 'k' }]";
+    assert!(parse(two).is_ok(), "source ports differ by destination");
+}
+
+#[test]
 fn the_objectives_of_the_documentation_can_be_judged() {
     let page = include_str!("../../../../docs/sla.md");
     let block = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
@@ -358,16 +431,16 @@ fn two_targets_of_one_name_and_class_are_refused_with_both_lines() {
 #[test]
 fn an_objective_that_no_window_can_meet_is_warned_of() {
     let of = |objective: &str| {
-        parse(&format!("{GOOD}\n[objective.it]\n{objective}")).unwrap().warnings()
+        let config = parse(&format!("{GOOD}\n[objective.it]\n{objective}")).unwrap();
+        let unmeetable = config.unmeetable();
+        unmeetable.into_iter().map(|warning| warning.message).collect::<Vec<_>>()
     };
     let warned = of("metric = 'loss_ratio'\nlimit = '0.1%'\nwindow = '1m'");
     assert_eq!(
         warned,
-        [
-            "objective it of probe.core 192.0.2.1 BE: a window has 600 samples at most, and 2,995 are \
+        ["objective.it: probe.core 192.0.2.1 BE: a window has 600 samples at most, and 2,995 are \
           needed to say that it is met: it can be missed, and else says nothing; take a longer \
-          `window`, or send more often"
-        ]
+          `window`, or send more often"]
     );
     assert_eq!(of("metric = 'loss_ratio'\nlimit = '0.1%'\nwindow = '5m'"), [""; 0]);
     assert_eq!(of("metric = 'loss_ratio'\nlimit = '1%'\nwindow = '1m'"), [""; 0]);

@@ -630,6 +630,16 @@ fn seconds(key: &str, ns: i64) -> Result<u32, SettingsError> {
     })
 }
 
+impl LimitText {
+    /// As a text, if it is one.
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            LimitText::Text(text) => Some(text),
+            LimitText::Plain(_) => None,
+        }
+    }
+}
+
 impl From<WindowText> for String {
     fn from(window: WindowText) -> String {
         match window {

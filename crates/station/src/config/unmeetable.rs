@@ -1,8 +1,9 @@
-//! What of a configuration can be run, and does not do what it seems to say.
+//! Objectives that no window can meet.
 
 use std::collections::BTreeSet;
 
 use sonde_results::units::format_dscp;
+use sonde_run::error::SettingsError;
 
 use super::Config;
 use crate::alert::model::LabelSet;
@@ -12,7 +13,7 @@ use crate::unit::Instrument;
 impl Config {
     /// Objectives that no window can ever meet, since too few probes are sent: one line for each
     /// objective and unit.
-    pub fn warnings(&self) -> Vec<String> {
+    pub(super) fn unmeetable(&self) -> Vec<SettingsError> {
         let (station, mut seen, mut warnings) = (self.station_name(), BTreeSet::new(), Vec::new());
         for (unit, spec) in self.plan.iter() {
             let Instrument::Probe(settings) = &spec.instrument else { continue };
@@ -33,7 +34,8 @@ impl Config {
                             && seen.insert((objective.name.clone(), unit.clone()))
                         {
                             let whom = format!("{unit} {target} {class}");
-                            warnings.push(format!("objective {} of {whom}: {why}", objective.name));
+                            let key = format!("objective.{}", objective.name);
+                            warnings.push(SettingsError::new(&key, format!("{whom}: {why}")));
                         }
                     }
                 }
