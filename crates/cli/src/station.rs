@@ -79,6 +79,7 @@ pub(crate) fn run_loaded(
     manner: Manner,
 ) -> Result<Exit, Failure> {
     let config = &loaded.config;
+    config.warnings.iter().for_each(|warning| sonde_errln!(WARN, "{warning}"));
     let units = config.plan.iter().count();
     let mut manager = ServiceManager::of_environment();
     let hub = Hub::new(Report::records);
@@ -213,15 +214,15 @@ pub fn check_config(args: &CheckConfigArgs) -> Result<Exit, Failure> {
             let objectives = config.judge.objectives.iter().map(|judged| &judged.objective);
             let objectives: Vec<_> =
                 objectives.map(|o| json!({"name": o.name, "text": o.to_string()})).collect();
+            let warnings = &config.warnings;
             if args.json {
-                let warnings = config.warnings();
-                let text = json!({
-                    "units": units, "objectives": objectives, "warnings": warnings, "errors": [],
+                let found = json!({
+                    "units": units, "objectives": objectives, "errors": [], "warnings": warnings
                 });
-                outln!("{text:#}");
+                outln!("{found:#}");
                 return Ok(Exit::Ok);
             }
-            config.warnings().iter().for_each(|why| sonde_errln!(WARN, "{why}"));
+            warnings.iter().for_each(|warning| sonde_errln!(WARN, "{warning}"));
             outln!("{} can be run, units: {}", args.config.display(), units.join(", "));
             for judged in &config.judge.objectives {
                 outln!("objective {}: {}", judged.objective.name, judged.objective);

@@ -194,12 +194,16 @@ impl Config {
             let message = SettingsError::of(error.second.as_str(), error.to_string());
             merged.errors.push(message.at(Some(&second.1)));
         }
+        let store = merged.store.map(|(store, _)| store).unwrap_or_default();
         match merged.errors.is_empty() {
             true => {
                 let mut config = Config {
                     station: merged.station.map(|(station, _)| station).unwrap_or_default(),
-                    alert: merged.alert.map(|(alert, _)| alert),
-                    store: merged.store.map(|(store, _)| store).unwrap_or_default(),
+                    alert: merged.alert.map(|(mut alert, _)| {
+                        alert.settle_folder(&store.path);
+                        alert
+                    }),
+                    store,
                     judge: JudgeSettings {
                         objectives: merged.objectives.into_values().flat_map(|o| o.0).collect(),
                         maintenance: merged.maintenance.into_values().map(|m| m.0).collect(),
@@ -216,6 +220,9 @@ impl Config {
                 };
                 let unmeetable = config.unmeetable();
                 config.warnings.extend(unmeetable);
+                let untold = config.alert.iter().flat_map(AlertSettings::warnings);
+                let untold: Vec<_> = untold.map(|why| SettingsError::new("alert", why)).collect();
+                config.warnings.extend(untold);
                 Ok(config)
             }
             false => Err(merged.errors),

@@ -118,6 +118,9 @@ enum Spread {
 pub struct AlertState {
     /// Of this form; another one is not read.
     version: u32,
+    /// The name of the station whose state it is; another one does not go on from it.
+    #[serde(default)]
+    station: String,
     open: Vec<Open>,
     groups: Vec<Group>,
     mutes: Vec<Mute>,
@@ -160,7 +163,7 @@ impl Alerting {
     /// once.
     ///
     /// # Errors
-    /// The state is of another version.
+    /// The state is of another version, or of another station.
     pub fn restore(
         routes: Vec<AlertRoute>,
         teller: Teller,
@@ -168,7 +171,11 @@ impl Alerting {
         now_ns: i64,
     ) -> Result<Alerting, AlertStateError> {
         if state.version != VERSION {
-            return Err(AlertStateError { version: state.version });
+            return Err(AlertStateError::Version(state.version));
+        }
+        if !state.station.is_empty() && state.station != teller.station {
+            let (wrote, reads) = (state.station, teller.station);
+            return Err(AlertStateError::OtherStation { wrote, reads });
         }
         let mut alerting = Alerting {
             open: state.open.into_iter().map(|o| (o.alert.labels.clone(), o)).collect(),
@@ -187,6 +194,7 @@ impl Alerting {
     pub fn state(&self) -> AlertState {
         AlertState {
             version: VERSION,
+            station: self.teller.station.clone(),
             open: self.open.values().cloned().collect(),
             groups: self.groups.values().cloned().collect(),
             mutes: self.mutes.values().cloned().collect(),
@@ -438,14 +446,26 @@ impl Open {
     }
 }
 
-/// A state that this version does not read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the state of alerts has version {version}, and this program reads version {VERSION}; start \
-     the newer program, or move the file away: what lasts is then told of again"
-)]
-pub struct AlertStateError {
-    version: u32,
+/// A state that this station does not go on from.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AlertStateError {
+    /// This version of the program does not read it.
+    #[error(
+        "the state of alerts has version {0}, and this program reads version {VERSION}; start \
+         the newer program, or move the file away: what lasts is then told of again"
+    )]
+    Version(u32),
+    /// Its alerts, and what waits beside it for receivers, are not this station's.
+    #[error(
+        "station '{wrote}' keeps its alerts there, and this one is '{reads}'; give this one \
+         another folder. If it was renamed, move the folder away: what lasts is then told of again"
+    )]
+    OtherStation {
+        /// The station that wrote it.
+        wrote: String,
+        /// The station that reads it.
+        reads: String,
+    },
 }
 
 /// Alerts that last at a time, at most.

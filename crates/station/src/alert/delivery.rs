@@ -30,7 +30,9 @@ use sonde_sys::clock::{steady_now, unix_now_ns};
 use sonde_wire::time::Time;
 
 use self::courier::{Courier, Opened, SharedSpool, open_spool};
-use super::alerting::{AlertCounters, AlertInput, AlertState, AlertView, Alerting, Teller};
+use super::alerting::{
+    AlertCounters, AlertInput, AlertState, AlertStateError, AlertView, Alerting, Teller,
+};
 use super::settings::AlertSettings;
 use super::silence::Mute;
 use super::spool::{refuse_link, write_whole};
@@ -102,18 +104,22 @@ enum AlertOrder {
 ///
 /// # Errors
 /// The settings cannot be, a secret cannot be read, the folder cannot be used, or another station
-/// uses it.
+/// uses it or has used it.
 pub fn start(
     settings: &AlertSettings,
     teller: Teller,
     stop: Stop,
 ) -> Result<AlertService, RunError> {
     settings.check()?;
+    if settings.folder.as_os_str().is_empty() {
+        return Err(SettingsError::new("alert.folder", "name a folder").into());
+    }
+    // Before anything that waits in the folder is sent: it may be another station's.
+    let alerting = restored(settings, teller)?;
     let mut receivers = BTreeMap::new();
     for name in settings.receiver.keys() {
         receivers.insert(name.clone(), Courier::start(name, settings)?);
     }
-    let alerting = restored(settings, teller)?;
     let (orders, given) = sync_channel(ORDERS_MOST);
     let status = Latest::new(AlertStatus::default());
     let manager = Manager {
@@ -181,8 +187,13 @@ fn restored(settings: &AlertSettings, teller: Teller) -> Result<Alerting, RunErr
             file.display()
         ))
     })?;
-    Alerting::restore(settings.routes(), teller, state, utc_now_ns())
-        .map_err(|e| host(format!("{}: {e}", file.display())))
+    Alerting::restore(settings.routes(), teller, state, utc_now_ns()).map_err(|e| match e {
+        AlertStateError::Version(_) => host(format!("{}: {e}", file.display())),
+        AlertStateError::OtherStation { .. } => {
+            let why = format!("{}: {e}", settings.folder.display());
+            SettingsError::new("alert.folder", why).into()
+        }
+    })
 }
 
 /// The thread that decides.

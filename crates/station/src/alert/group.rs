@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::alerting::{OPEN_MOST, Open, Teller};
-use super::model::LabelSet;
+use super::model::{AlertSeverity, LabelSet, severity_of};
 use super::notification::{
     ALERTS_MOST, AlertNews, EPISODES_MOST, Notification, NotificationReason, NotifiedAlert,
 };
@@ -20,6 +20,9 @@ pub(super) struct Group {
     members: Vec<(LabelSet, Member)>,
     /// When the receiver was last told something, ns.
     told_ns: Option<i64>,
+    /// The worst that lasted then; where nothing did, the worst that had ended.
+    #[serde(default)]
+    told_severity: Option<AlertSeverity>,
     /// When there is something to do, if that is known.
     #[serde(skip)]
     due: Option<Due>,
@@ -39,6 +42,9 @@ struct Member {
     episodes: BTreeSet<i64>,
     /// The receiver knows that it began.
     told: bool,
+    /// When a notification last had it, ns.
+    #[serde(default)]
+    said_ns: i64,
     /// It ended when nothing held it back, and began again before the receiver was told.
     owed: bool,
     /// The receiver knows who takes care of it.
@@ -85,7 +91,7 @@ pub(super) struct Turned {
 
 impl Group {
     pub fn new(key: AlertGroupKey, timing: GroupTiming) -> Group {
-        Group { key, timing, members: Vec::new(), told_ns: None, due: None }
+        Group { key, timing, members: Vec::new(), told_ns: None, told_severity: None, due: None }
     }
 
     /// Something that its decisions depend on has changed.
@@ -103,6 +109,7 @@ impl Group {
                 ended_ns: None,
                 episodes: BTreeSet::new(),
                 told: false,
+                said_ns: now_ns,
                 owed: false,
                 acknowledgement_told: false,
             };
@@ -184,6 +191,7 @@ impl Group {
         self.told_ns = self.told_ns.map(|told| told.min(now_ns));
         for (_, member) in &mut self.members {
             member.came_ns = member.came_ns.min(now_ns);
+            member.said_ns = member.said_ns.min(now_ns);
             member.ended_ns = member.ended_ns.map(|ended| ended.min(now_ns));
         }
     }
@@ -196,32 +204,37 @@ impl Group {
         open: &Open,
         around: &Around<'_>,
     ) -> Due {
-        let GroupTiming { wait_ns, interval_ns, repeat_ns, refresh } = self.timing;
+        let GroupTiming { wait_ns, interval_ns, repeat_ns, refresh, .. } = self.timing;
         // What was due in the past and is held back now is due when that ends.
         let unmuted_from = |at: i64| match at <= now_ns {
             true if !around.is_muted(labels, now_ns) => at,
             _ => around.unmuted_from(labels, at.max(now_ns)),
         };
         let told_ns = self.told_ns.unwrap_or(i64::MIN / 2);
-        let news =
-            |since: i64| since.saturating_add(wait_ns).max(told_ns.saturating_add(interval_ns));
+        let apart = told_ns.saturating_add(interval_ns);
+        let news = |since: i64| since.saturating_add(wait_ns).max(apart);
+        // What is worse than all that was told waits for others of its cause, but for no interval.
+        let came = match Some(severity_of(labels)) > self.told_severity {
+            true => member.came_ns.saturating_add(wait_ns),
+            false => news(member.came_ns),
+        };
         match (member.told, member.ended_ns) {
             // It is taken out then.
             (false, Some(ended)) if member.is_unsaid(labels, around) => Some(ended),
-            (false, _) => Some(unmuted_from(news(member.came_ns))),
+            (false, _) => Some(unmuted_from(came)),
             (true, Some(ended)) => Some(news(ended)),
             (true, None) => {
-                let repeat = told_ns.saturating_add(repeat_ns);
+                let repeat = match self.timing.whole {
+                    true => told_ns.saturating_add(repeat_ns),
+                    false => member.said_ns.saturating_add(repeat_ns).max(apart),
+                };
                 if refresh {
                     return Some(repeat);
                 }
                 match &open.acknowledged {
                     None => Some(unmuted_from(repeat)),
                     Some(_) if member.acknowledgement_told => None,
-                    Some((known_ns, _)) => {
-                        let apart = told_ns.saturating_add(interval_ns);
-                        Some(unmuted_from(apart.max(*known_ns)))
-                    }
+                    Some((known_ns, _)) => Some(unmuted_from(apart.max(*known_ns))),
                 }
             }
         }
@@ -242,7 +255,7 @@ impl Group {
     fn tell(&mut self, now_ns: i64, around: &Around<'_>, turned: &mut Turned) {
         let knew = self.members.iter().any(|(_, member)| member.told);
         let mut alerts = Vec::new();
-        let (mut muted, mut news, mut cared_for) = (0, false, false);
+        let (mut muted, mut unchanged, mut news, mut cared_for) = (0, 0, false, false);
         for (labels, member) in &mut self.members {
             let Some(open) = around.open.get(labels) else { continue };
             let is_news = !member.told || member.ended_ns.is_some();
@@ -252,12 +265,19 @@ impl Group {
                 muted += 1;
                 continue;
             }
-            news |= is_news;
-            alerts.push(member.notified(open));
-            member.told = true;
-            if open.acknowledged.is_some() && member.ended_ns.is_none() {
-                cared_for |= !std::mem::replace(&mut member.acknowledgement_told, true);
+            let acknowledged = open.acknowledged.is_some() && member.ended_ns.is_none();
+            let takes_over = acknowledged && !member.acknowledgement_told;
+            let old = now_ns.saturating_sub(member.said_ns) >= self.timing.repeat_ns;
+            let repeats = open.acknowledged.is_none() && old;
+            if !(self.timing.whole || is_news || takes_over || repeats) {
+                unchanged += 1;
+                continue;
             }
+            news |= is_news;
+            cared_for |= takes_over;
+            alerts.push(member.notified(open));
+            (member.told, member.said_ns) = (true, now_ns);
+            member.acknowledgement_told |= takes_over;
         }
         self.members.retain(|(labels, member)| {
             let ended = member.told && member.ended_ns.is_some();
@@ -275,6 +295,10 @@ impl Group {
             (true, true) => NotificationReason::Repeated,
         };
         self.told_ns = Some(now_ns);
+        let known = self.members.iter().filter(|(_, member)| member.told);
+        let known = known.map(|(labels, _)| severity_of(labels)).max();
+        let ended = || alerts.iter().map(|told| told.alert.severity()).max();
+        self.told_severity = known.or_else(ended);
         let worst = |told: &NotifiedAlert| (told.alert.lasts(), told.alert.severity());
         alerts.sort_by_key(|told| std::cmp::Reverse(worst(told)));
         // What a receiver forgets unless it is repeated has to be in each notification.
@@ -287,6 +311,7 @@ impl Group {
             at_ns: now_ns,
             alerts,
             truncated,
+            unchanged,
             muted,
             lasts,
             station: around.teller.station.clone(),

@@ -52,6 +52,18 @@ pub struct NotifiedAlert {
     pub acknowledged: Option<Acknowledgement>,
 }
 
+impl NotifiedAlert {
+    /// What it was before it ended, where its begin and its end are told at once: receivers
+    /// ignore the end of what never began for them.
+    pub fn as_begun(&self) -> Option<NotifiedAlert> {
+        (self.news == AlertNews::BeganAndEnded).then(|| NotifiedAlert {
+            alert: Alert { ends_ns: None, ..self.alert.clone() },
+            news: AlertNews::Began,
+            ..self.clone()
+        })
+    }
+}
+
 /// What one receiver is told of one group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notification {
@@ -62,10 +74,14 @@ pub struct Notification {
     /// When it was decided, ns since 1970 UTC.
     pub at_ns: i64,
     /// Alerts that last, then those that ended; the worst first. At most [`ALERTS_MOST`],
-    /// unless the receiver forgets what is not repeated.
+    /// unless the receiver forgets what is not repeated. Those that last unchanged are among them
+    /// where the receiver takes whole groups, or where they are repeated.
     pub alerts: Vec<NotifiedAlert>,
     /// Alerts that found no room in it.
     pub truncated: u64,
+    /// Alerts of the group that the receiver knows, that last, and that are not in `alerts`.
+    #[serde(default)]
+    pub unchanged: u64,
     /// Alerts of the group that are held back by a silence or maintenance.
     pub muted: u64,
     /// Whether alerts last that the receiver was told of, also those held back now.
@@ -89,6 +105,23 @@ impl Notification {
     /// Differs between notifications: a receiver that sees it twice was told twice.
     pub fn id(&self) -> String {
         format!("{}-{:x}", self.group_id(), self.at_ns)
+    }
+
+    /// What formats without a word for both send first where alerts began and ended at once
+    /// ([`NotifiedAlert::as_begun`]); it has an id of its own. `None`: no alert did.
+    pub fn as_begun(&self) -> Option<Notification> {
+        if !self.alerts.iter().any(|told| told.news == AlertNews::BeganAndEnded) {
+            return None;
+        }
+        let those = self.alerts.iter().filter(|told| told.news != AlertNews::Ended);
+        let alerts = those.map(|told| told.as_begun().unwrap_or_else(|| told.clone())).collect();
+        let reason = match self.reason {
+            NotificationReason::Resolved => NotificationReason::Opened,
+            reason => reason,
+        };
+        // The id depends on the instant.
+        let at_ns = self.at_ns.saturating_sub(1);
+        Some(Notification { alerts, reason, at_ns, lasts: true, ..self.clone() })
     }
 
     /// The worst of those that last; without any, of all.

@@ -44,6 +44,10 @@ pub struct GroupTiming {
     pub repeat_ns: i64,
     /// The receiver forgets what is not repeated: acknowledgements and silences do not end that.
     pub refresh: bool,
+    /// Each notification has all alerts of the group, as Alertmanager's do; otherwise only what is
+    /// new, what ended and what is due to be repeated.
+    #[serde(default)]
+    pub whole: bool,
 }
 
 /// One way to a receiver.
@@ -111,7 +115,7 @@ mod tests {
     use proptest::prelude::*;
 
     const TIMING: GroupTiming =
-        GroupTiming { wait_ns: 1, interval_ns: 2, repeat_ns: 3, refresh: false };
+        GroupTiming { wait_ns: 1, interval_ns: 2, repeat_ns: 3, refresh: false, whole: false };
 
     fn route(patterns: &[(&str, &str)], to: &[&str], goes_on: bool) -> AlertRoute {
         AlertRoute {

@@ -15,7 +15,7 @@
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -31,7 +31,9 @@ use super::spool::SpoolLimits;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AlertSettings {
-    /// The folder that keeps what lasts and what is not delivered yet.
+    /// The folder that keeps what lasts and what is not delivered yet; absent: the path of the
+    /// station's store with `.alerts` after it.
+    #[serde(skip_serializing_if = "is_absent")]
     pub folder: PathBuf,
     /// Where people find this station: an address of `http` or `https`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -109,10 +111,10 @@ pub struct AlertQueueSettings {
 impl Default for AlertSettings {
     fn default() -> Self {
         AlertSettings {
-            folder: "/var/lib/sonde/alerts".into(),
+            folder: PathBuf::new(),
             link: None,
             to: Vec::new(),
-            group_by: ["site", "path", "class"].map(str::to_owned).into(),
+            group_by: ["alertname", "unit"].map(str::to_owned).into(),
             wait: 10 * SECOND,
             interval: 60 * SECOND,
             repeat: 4 * 3_600 * SECOND,
@@ -145,6 +147,38 @@ impl Default for AlertQueueSettings {
 }
 
 impl AlertSettings {
+    /// Settles where the folder is, beside the store at this path if nothing says it: two stations
+    /// of one host have two.
+    pub(crate) fn settle_folder(&mut self, store: &Path) {
+        if is_absent(&self.folder) {
+            let mut beside = store.as_os_str().to_owned();
+            beside.push(".alerts");
+            self.folder = beside.into();
+        }
+    }
+
+    /// What is no error, but not what anybody wants: receivers that nobody can mean, one text each.
+    pub fn warnings(&self) -> Vec<String> {
+        if self.receiver.is_empty() {
+            let why = "alert: there is no receiver, so that nobody is told; write \
+                       [alert.receiver.NAME.KIND], and its name into `to`";
+            return vec![why.into()];
+        }
+        let unnamed = self.receiver.keys().filter(|name| !self.named().any(|n| n == *name));
+        let unnamed = unnamed.map(|name| {
+            format!(
+                "alert.receiver.{name}: it is told nothing: name it in `to` of [alert] or of an \
+                 [[alert.route]], or drop it"
+            )
+        });
+        unnamed.collect()
+    }
+
+    /// The receivers that anything can go to.
+    fn named(&self) -> impl Iterator<Item = &String> {
+        self.route.iter().flat_map(|route| &route.to).chain(&self.to)
+    }
+
     /// Whether they can be. Files of secrets are looked at when alerts start, not here.
     ///
     /// # Errors
@@ -154,6 +188,15 @@ impl AlertSettings {
             return Err(SettingsError::new("link", "give an address of http or https"));
         }
         self.known("to", &self.to)?;
+        if !self.receiver.is_empty() && self.named().next().is_none() {
+            let names: Vec<&str> = self.receiver.keys().map(String::as_str).collect();
+            let why = format!(
+                "nobody would be told: name receivers, as to = [\"{}\"]; there are: {}",
+                names[0],
+                names.join(", ")
+            );
+            return Err(SettingsError::new("to", why));
+        }
         let timing = [("wait", self.wait), ("interval", self.interval), ("repeat", self.repeat)];
         timing.into_iter().try_for_each(|(key, ns)| time_fits(key, ns))?;
         (0..self.route.len()).try_for_each(|index| self.check_route(index))?;
@@ -203,10 +246,13 @@ impl AlertSettings {
             interval_ns: route.interval.unwrap_or(self.interval),
             repeat_ns: route.repeat.unwrap_or(self.repeat),
             refresh: false,
+            whole: false,
         };
         let to = |name: &String| {
-            let own = self.receiver.get(name).and_then(SinkConfig::timing);
-            (name.clone(), own.unwrap_or(timing))
+            let sink = self.receiver.get(name);
+            let own = sink.and_then(SinkConfig::timing);
+            let whole = sink.is_some_and(SinkConfig::takes_whole_groups);
+            (name.clone(), own.unwrap_or(GroupTiming { whole, ..timing }))
         };
         let group_by: BTreeSet<String> =
             route.group_by.as_ref().unwrap_or(&self.group_by).iter().cloned().collect();
@@ -226,6 +272,10 @@ impl AlertSettings {
         let why = format!("there is no receiver '{name}'; write [alert.receiver.{name}.KIND]");
         Err(SettingsError::new(key, why))
     }
+}
+
+fn is_absent(folder: &Path) -> bool {
+    folder.as_os_str().is_empty()
 }
 
 fn time_fits(key: &str, ns: i64) -> Result<(), SettingsError> {

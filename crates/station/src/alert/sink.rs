@@ -62,6 +62,11 @@ trait SinkSettings {
     fn timing(&self) -> Option<GroupTiming> {
         None
     }
+
+    /// Whether each notification has all alerts of a group.
+    fn takes_whole_groups(&self) -> bool {
+        false
+    }
 }
 
 /// A receiver that can be sent to.
@@ -133,6 +138,12 @@ impl SinkConfig {
         self.settings().timing()
     }
 
+    /// Whether a receiver of this kind is told of all alerts of a group each time; others are not
+    /// told of what has not changed.
+    pub fn takes_whole_groups(&self) -> bool {
+        self.settings().takes_whole_groups()
+    }
+
     /// Reads the secrets.
     ///
     /// # Errors
@@ -169,8 +180,8 @@ pub enum SinkRequest {
     Mail(email::MailText),
     /// Notifications of SNMP.
     Snmp(Vec<snmp::SnmpTrap>),
-    /// The standard input of a program.
-    Exec(Vec<u8>),
+    /// The standard inputs of a program, which is run once for each.
+    Exec(Vec<Vec<u8>>),
 }
 
 /// A POST request.

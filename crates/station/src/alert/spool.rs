@@ -96,7 +96,7 @@ impl Spool {
     }
 
     /// Puts one in. When this returns `Ok`, it outlives a kill and a power failure. A repetition
-    /// of a group that waits already takes its place.
+    /// of the same alerts of a group that waits already takes its place.
     ///
     /// # Errors
     /// It could not be written; it waits in memory all the same.
@@ -258,7 +258,16 @@ impl Spool {
 }
 
 fn about(notification: &Notification) -> (String, bool) {
-    (notification.group_id(), notification.reason == NotificationReason::Repeated)
+    let repeats = notification.reason == NotificationReason::Repeated;
+    let mut group = notification.group_id();
+    if repeats {
+        // Alerts of a group are repeated apart from each other.
+        let mut prints: Vec<String> =
+            notification.alerts.iter().map(|told| told.alert.fingerprint()).collect();
+        prints.sort();
+        group.extend(prints);
+    }
+    (group, repeats)
 }
 
 /// An error where `path` is there and is a link, or nothing that `is_right`.

@@ -11,8 +11,14 @@ use crate::alert::silence::MuteKind;
 const WAIT: i64 = 10;
 const INTERVAL: i64 = 60;
 const REPEAT: i64 = 400;
-const TIMING: GroupTiming =
-    GroupTiming { wait_ns: WAIT, interval_ns: INTERVAL, repeat_ns: REPEAT, refresh: false };
+const TIMING: GroupTiming = GroupTiming {
+    wait_ns: WAIT,
+    interval_ns: INTERVAL,
+    repeat_ns: REPEAT,
+    refresh: false,
+    whole: false,
+};
+const WHOLE: GroupTiming = GroupTiming { whole: true, ..TIMING };
 
 fn labels(site: &str, target: &str) -> LabelSet {
     LabelSet::from([("site".into(), site.into()), ("target".into(), target.into())])
@@ -83,14 +89,69 @@ fn alerts_of_one_cause_are_one_notification_and_the_end_is_told_with_its_duratio
     let told = run(&mut alerting, 50, 100);
     assert_eq!((told.len(), told[0].at_ns), (1, WAIT + INTERVAL));
     assert_eq!((told[0].reason, told[0].lasts), (NotificationReason::Changed, true));
-    assert_eq!(names(&told[0]), [("b", AlertNews::Lasts), ("a", AlertNews::Ended)]);
-    assert_eq!(told[0].alerts[1].alert.duration_ns(100), 50);
+    // What lasts as before is a count.
+    assert_eq!((names(&told[0]), told[0].unchanged), (vec![("a", AlertNews::Ended)], 1));
+    assert_eq!(told[0].alerts[0].alert.duration_ns(100), 50);
 
     alerting.handle(100, alert("ber", "b", 5, Some(90)));
     let told = run(&mut alerting, 100, 1000);
     assert_eq!((told.len(), told[0].reason), (1, NotificationReason::Resolved));
     assert_eq!(names(&told[0]), [("b", AlertNews::Ended)]);
     assert_eq!((alerting.open.len(), alerting.groups.len()), (0, 0));
+}
+
+fn graded(target: &str, severity: &str, starts_ns: i64) -> AlertInput {
+    let mut labels = labels("ber", target);
+    labels.insert("severity".into(), severity.into());
+    AlertInput::Alert(Alert { labels, starts_ns, ..Alert::default() })
+}
+
+#[test]
+fn what_is_worse_than_all_that_was_told_waits_for_no_interval() {
+    let mut alerting = by_site();
+    alerting.handle(0, graded("a", "info", 0));
+    assert_eq!(run(&mut alerting, 0, 12).len(), 1);
+    alerting.handle(12, graded("b", "info", 12));
+    alerting.handle(13, graded("c", "critical", 13));
+    alerting.handle(14, graded("d", "critical", 14));
+    let told = run(&mut alerting, 14, 60);
+    assert_eq!((told.len(), told[0].at_ns), (1, 13 + WAIT));
+    let began = AlertNews::Began;
+    assert_eq!(names(&told[0]), [("c", began), ("d", began), ("b", began)]);
+    assert_eq!(told[0].unchanged, 1);
+    // The next of the same severity does.
+    alerting.handle(60, graded("e", "critical", 60));
+    let told = run(&mut alerting, 60, 200);
+    assert_eq!((told.len(), told[0].at_ns), (1, 13 + WAIT + INTERVAL));
+    assert_eq!((names(&told[0]), told[0].unchanged), (vec![("e", began)], 4));
+}
+
+#[test]
+fn each_alert_is_repeated_after_its_own_time_also_in_a_group_that_changes_all_the_time() {
+    let mut alerting = by_site();
+    alerting.handle(0, alert("ber", "a", 0, None));
+    let mut told = run(&mut alerting, 0, 100);
+    for (n, at) in (100..900).step_by(100).enumerate() {
+        alerting.handle(at, alert("ber", &format!("{n}"), at, None));
+        told.extend(run(&mut alerting, at, at + 99));
+    }
+    let of_a = told.iter().filter(|n| n.alerts.iter().any(|t| t.alert.labels["target"] == "a"));
+    let times: Vec<i64> = of_a.map(|n| n.at_ns).collect();
+    assert_eq!(times.len(), 3, "{times:?}");
+    assert!(
+        times.windows(2).all(|two| (REPEAT..REPEAT + 2 * INTERVAL).contains(&(two[1] - two[0])))
+    );
+}
+
+#[test]
+fn a_receiver_of_whole_groups_has_all_of_them_each_time() {
+    let mut alerting = Alerting::new(vec![route(&[("hook", WHOLE)], &["site"])], Teller::default());
+    alerting.handle(0, alert("ber", "a", 0, None));
+    assert_eq!(run(&mut alerting, 0, 50).len(), 1);
+    alerting.handle(50, alert("ber", "b", 50, None));
+    let told = run(&mut alerting, 50, 200);
+    let wanted = vec![("a", AlertNews::Lasts), ("b", AlertNews::Began)];
+    assert_eq!((names(&told[0]), told[0].unchanged), (wanted, 0));
 }
 
 #[test]
@@ -214,6 +275,16 @@ fn a_state_of_another_version_is_refused() {
     assert!(refused.to_string().contains("version 2"), "{refused}");
 }
 
+#[test]
+fn a_state_of_another_station_is_refused() {
+    let named = |name: &str| Teller { station: name.into(), link: None };
+    let state = Alerting::new(vec![], named("ber")).state();
+    assert!(Alerting::restore(vec![], named("ber"), state.clone(), 0).is_ok());
+    let refused = Alerting::restore(vec![], named("muc"), state, 0).err().unwrap();
+    let (wrote, reads) = ("ber".to_owned(), "muc".to_owned());
+    assert_eq!(refused, AlertStateError::OtherStation { wrote, reads });
+}
+
 /// A history of alerts and silences, and what has to come of it.
 struct History {
     inputs: BTreeMap<i64, Vec<AlertInput>>,
@@ -305,12 +376,12 @@ fn span(random: &mut fastrand::Rng) -> i64 {
 }
 
 const REFRESH: GroupTiming =
-    GroupTiming { wait_ns: 0, interval_ns: 20, repeat_ns: 20, refresh: true };
+    GroupTiming { wait_ns: 0, interval_ns: 20, repeat_ns: 20, refresh: true, whole: true };
 
 fn routes() -> Vec<AlertRoute> {
     vec![
         route(&[("site", TIMING)], &["site"]),
-        route(&[("all", TIMING), ("site", TIMING)], &[]),
+        route(&[("all", WHOLE), ("site", TIMING)], &[]),
         route(&[("am", REFRESH)], &["site", "target"]),
     ]
 }
@@ -351,10 +422,15 @@ fn check(history: &History, told: &[Notification]) {
     let mut heard: Heard = BTreeMap::new();
     let mut open: BTreeMap<(String, LabelSet), i64> = BTreeMap::new();
     let mut last: BTreeMap<AlertGroupKey, &Notification> = BTreeMap::new();
+    let mut said: BTreeMap<(AlertGroupKey, LabelSet), i64> = BTreeMap::new();
     for notification in told {
         let (at, key) = (notification.at_ns, &notification.group);
         let refreshes = key.receiver == "am";
-        for NotifiedAlert { alert, news, .. } in &notification.alerts {
+        for NotifiedAlert { alert, news, acknowledged, .. } in &notification.alerts {
+            let before = said.insert((key.clone(), alert.labels.clone()), at);
+            if *news == AlertNews::Lasts && key.receiver == "site" && acknowledged.is_none() {
+                assert!(at - before.unwrap() >= REPEAT, "{at}: {alert:?} is told again");
+            }
             let id = (key.receiver.clone(), alert.labels.clone());
             let begins = matches!(news, AlertNews::Began | AlertNews::BeganAndEnded);
             let ends = matches!(news, AlertNews::Ended | AlertNews::BeganAndEnded);
@@ -378,10 +454,16 @@ fn check(history: &History, told: &[Notification]) {
         });
         assert_eq!(notification.lasts, lasts, "{at}");
         if let Some(before) = last.insert(key.clone(), notification) {
-            let timing = if refreshes { REFRESH } else { TIMING };
+            let timing = match key.receiver.as_str() {
+                "am" => REFRESH,
+                "all" => WHOLE,
+                _ => TIMING,
+            };
             let since = at - before.at_ns;
             match notification.reason {
-                NotificationReason::Repeated => assert!(since >= timing.repeat_ns, "{at} {key:?}"),
+                NotificationReason::Repeated if timing.whole => {
+                    assert!(since >= timing.repeat_ns, "{at} {key:?}");
+                }
                 _ => assert!(since >= timing.interval_ns, "{at}: {key:?}"),
             }
         }

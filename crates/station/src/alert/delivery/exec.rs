@@ -13,9 +13,26 @@ use super::Deadline;
 use crate::alert::sink::SinkReply;
 use crate::alert::sink::exec::ExecCommand;
 
+/// Runs the program once for each input, in order, up to the first that it does not take.
+pub(super) fn run_each(
+    about: &ExecCommand,
+    inputs: &[Vec<u8>],
+) -> Result<Option<SinkReply>, String> {
+    let mut last = None;
+    for input in inputs {
+        let reply = run(about, input)?;
+        let taken = matches!(reply, SinkReply::Exit { code: 0, .. });
+        last = Some(reply);
+        if !taken {
+            break;
+        }
+    }
+    Ok(last)
+}
+
 /// Runs the program, and waits for its end. It has a group of its own, an environment of
 /// [`ENVIRONMENT`] alone, `/` as its folder, and of open files only the standard three.
-pub(super) fn run(about: &ExecCommand, payload: &[u8]) -> Result<SinkReply, String> {
+fn run(about: &ExecCommand, payload: &[u8]) -> Result<SinkReply, String> {
     let [program, arguments @ ..] = &about.command[..] else { return Err("no program".into()) };
     let said = |e: io::Error| format!("{program}: {e}");
     let mut child = Command::new(program)

@@ -47,7 +47,7 @@ impl Way {
             (Way::Syslog(client), SinkRequest::Syslog(messages)) => client.send(messages).map(Some),
             (Way::Mail(client), SinkRequest::Mail(mail)) => client.send(mail).map(Some),
             (Way::Snmp(client), SinkRequest::Snmp(traps)) => client.send(traps).map(Some),
-            (Way::Exec(about), SinkRequest::Exec(payload)) => exec::run(about, payload).map(Some),
+            (Way::Exec(about), SinkRequest::Exec(inputs)) => exec::run_each(about, inputs),
             // A sink and its way are made together.
             _ => Err("the request is of another protocol".into()),
         }

@@ -39,6 +39,37 @@ fn routes_have_what_they_say_and_else_what_all_have() {
 }
 
 #[test]
+fn receivers_that_nothing_goes_to_are_warned_of_and_all_of_them_are_an_error() {
+    let one = "[receiver.ops.webhook]\nurl = 'http://a'";
+    let wrong = parsed(one).check().unwrap_err();
+    let wanted = "nobody would be told: name receivers, as to = [\"ops\"]; there are: ops";
+    assert_eq!(wrong.key.as_deref(), Some("to"));
+    assert!(wrong.to_string().contains(wanted), "{wrong}");
+    let route = "[[route]]\nmatch = { site = 'muc' }\nto = ['ops']";
+    parsed(&format!("{route}\n{one}")).check().unwrap();
+    assert_eq!(parsed(WHOLE).warnings(), [""; 0]);
+    let more = parsed(&format!("{WHOLE}\n[receiver.spare.webhook]\nurl = 'http://a'"));
+    more.check().unwrap();
+    let warnings = more.warnings();
+    assert_eq!(warnings.len(), 1);
+    assert!(warnings[0].starts_with("alert.receiver.spare: it is told nothing"), "{warnings:?}");
+    // Alerts are seen in the status all the same.
+    parsed("").check().unwrap();
+    assert_eq!(parsed("").warnings().len(), 1);
+}
+
+#[test]
+fn the_folder_is_beside_the_store_unless_it_is_named() {
+    let settled = |text: &str| {
+        let mut settings = parsed(text);
+        settings.settle_folder(Path::new("/srv/ber/store"));
+        settings.folder
+    };
+    assert_eq!(settled(""), Path::new("/srv/ber/store.alerts"));
+    assert_eq!(settled("folder = '/srv/a'"), Path::new("/srv/a"));
+}
+
+#[test]
 fn what_cannot_be_names_its_key() {
     let key = |text: &str| parsed(&format!("{text}\n{WHOLE}")).check().unwrap_err().key.unwrap();
     assert_eq!(key("link = 'ftp://a'"), "link");

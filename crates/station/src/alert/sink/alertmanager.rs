@@ -20,7 +20,7 @@ use super::{
     json, secret, url_of,
 };
 use crate::alert::model::LabelSet;
-use crate::alert::notification::{Notification, NotifiedAlert};
+use crate::alert::notification::{AlertNews, Notification, NotifiedAlert};
 use crate::alert::route::GroupTiming;
 use crate::alert::secret::{Redactor, SecretFile, SecretText};
 
@@ -114,7 +114,13 @@ impl SinkSettings for AlertmanagerSettings {
 
     fn timing(&self) -> Option<GroupTiming> {
         let (wait_ns, interval_ns) = (0, SECOND);
-        Some(GroupTiming { wait_ns, interval_ns, repeat_ns: self.resend, refresh: true })
+        Some(GroupTiming {
+            wait_ns,
+            interval_ns,
+            repeat_ns: self.resend,
+            refresh: true,
+            whole: true,
+        })
     }
 }
 
@@ -164,8 +170,10 @@ struct PostedAlert<'a> {
 impl PostedAlert<'_> {
     fn of(told: &NotifiedAlert, at_ns: i64, until_ns: i64) -> PostedAlert<'_> {
         let alert = &told.alert;
+        // It tells nobody of an end without a begin: what was over at once ends there later.
+        let ends_ns = alert.ends_ns.filter(|_| told.news != AlertNews::BeganAndEnded);
         // An end before the begin is refused.
-        let ends_ns = alert.ends_ns.unwrap_or(until_ns).max(alert.starts_ns);
+        let ends_ns = ends_ns.unwrap_or(until_ns).max(alert.starts_ns);
         PostedAlert {
             labels: &alert.labels,
             annotations: annotations(told, at_ns),
@@ -206,6 +214,16 @@ mod tests {
             (1, "http://127.0.0.1:9093/api/v2/alerts")
         );
         serde_json::from_slice(&posts[0].body).unwrap()
+    }
+
+    #[test]
+    fn what_began_and_ended_at_once_ends_there_after_it_was_told() {
+        let posts = posts(&testing::at_once());
+        let body: Value = serde_json::from_slice(&posts[0].body).unwrap();
+        // Four times `resend` after it is sent.
+        let until = civil_time::rfc3339(testing::AT_NS + 1_240 * SECOND);
+        assert_eq!((posts.len(), &body[0]["endsAt"]), (1, &json!(until)));
+        assert_eq!(body[0]["annotations"]["duration"], "3 m 05 s");
     }
 
     #[test]

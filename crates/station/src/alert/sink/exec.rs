@@ -78,9 +78,13 @@ impl AlertSink for Exec {
         if notification.reason == NotificationReason::Acknowledged {
             return Ok(SinkRequest::Nothing);
         }
-        let mut payload = json("a webhook's JSON", &webhook::Payload::of(notification))?;
-        payload.push(b'\n');
-        Ok(SinkRequest::Exec(payload))
+        let begun = notification.as_begun();
+        let inputs = begun.iter().chain([notification]).map(|told| {
+            let mut input = json("a webhook's JSON", &webhook::Payload::of(told))?;
+            input.push(b'\n');
+            Ok(input)
+        });
+        Ok(SinkRequest::Exec(inputs.collect::<Result<_, SinkError>>()?))
     }
 }
 
@@ -92,13 +96,26 @@ mod tests {
 
     #[test]
     fn a_program_gets_one_line_of_what_a_webhook_gets() {
-        let SinkRequest::Exec(line) = Exec.render(&testing::resolved(), 0).unwrap() else {
+        let SinkRequest::Exec(lines) = Exec.render(&testing::resolved(), 0).unwrap() else {
             panic!("no payload")
         };
+        assert_eq!(lines.len(), 1);
+        let line = &lines[0];
         assert_eq!(line.iter().position(|b| *b == b'\n'), Some(line.len() - 1));
-        let payload: Value = serde_json::from_slice(&line).unwrap();
+        let payload: Value = serde_json::from_slice(line).unwrap();
         assert_eq!((&payload["version"], &payload["status"]), (&"4".into(), &"resolved".into()));
         assert_eq!(payload["alerts"][0]["annotations"]["duration"], "3 m 05 s");
+    }
+
+    #[test]
+    fn what_began_and_ended_at_once_is_two_runs() {
+        let SinkRequest::Exec(lines) = Exec.render(&testing::at_once(), 0).unwrap() else {
+            panic!("no payload")
+        };
+        let status = |line: &Vec<u8>| {
+            serde_json::from_slice::<Value>(line).unwrap()["status"].as_str().unwrap().to_owned()
+        };
+        assert_eq!(lines.iter().map(status).collect::<Vec<_>>(), ["firing", "resolved"]);
     }
 
     #[test]

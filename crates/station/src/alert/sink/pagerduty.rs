@@ -72,10 +72,18 @@ pub struct Pagerduty {
 
 impl AlertSink for Pagerduty {
     fn render(&self, notification: &Notification, _now_ns: i64) -> Result<SinkRequest, SinkError> {
-        let event = PagerdutyEvent::of(notification, self.key.expose());
-        let body = json("an event of PagerDuty", &event)?;
-        let post = HttpPost { url: self.url.clone(), headers: Vec::new(), body };
-        Ok(SinkRequest::Http(vec![post]))
+        let begun = notification.as_begun();
+        // An event would call somebody again who closed the incident, because it got better.
+        let only_ends = notification.reason == NotificationReason::Changed
+            && notification.those(true).next().is_none();
+        let own = (!only_ends).then_some(notification);
+        let posts = begun.iter().chain(own).map(|told| {
+            let event = PagerdutyEvent::of(told, self.key.expose());
+            let body = json("an event of PagerDuty", &event)?;
+            Ok(HttpPost { url: self.url.clone(), headers: Vec::new(), body })
+        });
+        let posts = posts.collect::<Result<Vec<_>, SinkError>>()?;
+        Ok(if posts.is_empty() { SinkRequest::Nothing } else { SinkRequest::Http(posts) })
     }
 }
 
@@ -168,7 +176,7 @@ impl PagerdutyPayload<'_> {
             group: (!cause.is_empty()).then(|| cause.join(", ")),
             class: common.remove("alertname"),
             custom_details: PagerdutyDetails {
-                firing: notification.those(true).count(),
+                firing: notification.those(true).count() + notification.unchanged as usize,
                 resolved: notification.those(false).count(),
                 text: text::body(notification, DETAILS_MOST),
             },
@@ -203,6 +211,27 @@ mod tests {
             }
             _ => panic!("no request"),
         }
+    }
+
+    #[test]
+    fn what_only_ends_in_a_group_that_lasts_calls_nobody_and_what_was_short_is_an_incident() {
+        let sink = Pagerduty { url: "https://a".into(), key: SecretText::new(KEY) };
+        let actions = |notification: &Notification| match sink.render(notification, 0).unwrap() {
+            SinkRequest::Http(posts) => {
+                let action = |post: &HttpPost| {
+                    let event: Value = serde_json::from_slice(&post.body).unwrap();
+                    event["event_action"].as_str().unwrap().to_owned()
+                };
+                posts.iter().map(action).collect::<Vec<_>>()
+            }
+            _ => Vec::new(),
+        };
+        let reason = NotificationReason::Changed;
+        let changed = |of: Notification| Notification { reason, lasts: true, unchanged: 4, ..of };
+        assert_eq!(actions(&changed(testing::resolved())), [""; 0]);
+        assert_eq!(actions(&changed(testing::firing())), ["trigger"]);
+        assert_eq!(actions(&changed(testing::at_once())), ["trigger"]);
+        assert_eq!(actions(&testing::at_once()), ["trigger", "resolve"]);
     }
 
     #[test]

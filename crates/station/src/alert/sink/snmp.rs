@@ -20,7 +20,7 @@ use self::usm::UsmUser;
 use super::address::ServerAddress;
 use super::{AlertSink, OpenedSink, SinkError, SinkRequest, SinkSettings, SinkWay, secret, text};
 use crate::alert::model::{before, clean, cut};
-use crate::alert::notification::{Notification, NotificationReason, NotifiedAlert};
+use crate::alert::notification::{AlertNews, Notification, NotificationReason, NotifiedAlert};
 use crate::alert::secret::{Redactor, SecretFile, SecretText};
 
 /// The settings of a receiver of SNMP notifications.
@@ -175,8 +175,16 @@ impl AlertSink for Snmp {
         if notification.reason == NotificationReason::Acknowledged {
             return Ok(SinkRequest::Nothing);
         }
-        let traps = notification.alerts.iter().map(|told| trap(notification, told));
-        Ok(SinkRequest::Snmp(traps.collect()))
+        let mut traps = Vec::new();
+        for told in &notification.alerts {
+            // One that lasts is here again because somebody takes care of it, or as a repetition.
+            if told.news == AlertNews::Lasts && told.acknowledged.is_some() {
+                continue;
+            }
+            traps.extend(told.as_begun().map(|begun| trap(notification, &begun)));
+            traps.push(trap(notification, told));
+        }
+        Ok(SinkRequest::Snmp(traps))
     }
 }
 
@@ -295,6 +303,13 @@ mod tests {
         let completed = traps(&testing::resolved()).remove(0);
         assert_eq!(dotted(&completed.oid), "1.3.6.1.2.1.80.0.3");
         assert_eq!(completed.objects[0].0, failed.objects[0].0);
+    }
+
+    #[test]
+    fn what_began_and_ended_at_once_fails_first() {
+        let oids = traps(&testing::at_once());
+        let oids: Vec<String> = oids.iter().map(|trap| dotted(&trap.oid)).collect();
+        assert_eq!(oids, ["1.3.6.1.2.1.80.0.2", "1.3.6.1.2.1.80.0.3"]);
     }
 
     #[test]

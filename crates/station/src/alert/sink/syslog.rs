@@ -149,8 +149,12 @@ pub struct Syslog {
 
 impl AlertSink for Syslog {
     fn render(&self, notification: &Notification, _now_ns: i64) -> Result<SinkRequest, SinkError> {
-        let messages = notification.alerts.iter().map(|told| self.message(notification, told));
-        Ok(SinkRequest::Syslog(messages.collect()))
+        let mut messages = Vec::new();
+        for told in &notification.alerts {
+            messages.extend(told.as_begun().map(|begun| self.message(notification, &begun)));
+            messages.push(self.message(notification, told));
+        }
+        Ok(SinkRequest::Syslog(messages))
     }
 }
 
@@ -293,6 +297,14 @@ mod tests {
         let begin = "<29>1 2026-11-29T03:14:51.000Z ber sonde - RESOLVED - RESOLVED critical: ber";
         assert!(resolved.starts_with(begin), "{resolved}");
         assert!(resolved.contains("; lasted 3 m 05 s; "), "{resolved}");
+    }
+
+    #[test]
+    fn what_began_and_ended_at_once_fires_first() {
+        let all = messages(&SINK, &testing::at_once());
+        let states: Vec<&str> = all.iter().map(|m| m.split(' ').nth(5).unwrap()).collect();
+        assert_eq!(states, ["FIRING", "RESOLVED"]);
+        assert!(all[1].contains("; lasted 3 m 05 s; ") && !all[0].contains("lasted"), "{all:?}");
     }
 
     #[test]

@@ -35,6 +35,13 @@ pub(crate) fn resolved() -> Notification {
     notification(alert, AlertNews::Ended, NotificationReason::Resolved)
 }
 
+/// It began and ended at once, as a station's own unclean end does.
+pub(crate) fn at_once() -> Notification {
+    let mut notification = resolved();
+    notification.alerts[0].news = AlertNews::BeganAndEnded;
+    notification
+}
+
 fn notification(alert: Alert, news: AlertNews, reason: NotificationReason) -> Notification {
     let lasts = alert.lasts();
     Notification {
@@ -43,6 +50,7 @@ fn notification(alert: Alert, news: AlertNews, reason: NotificationReason) -> No
         at_ns: AT_NS + 200_000_000_000,
         alerts: vec![NotifiedAlert { alert, news, episodes: 1, acknowledged: None }],
         truncated: 0,
+        unchanged: 0,
         muted: 0,
         lasts,
         station: "ber".into(),

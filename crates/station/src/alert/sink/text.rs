@@ -13,6 +13,8 @@ pub fn status_word(notification: &Notification) -> &'static str {
     match notification.reason {
         NotificationReason::Resolved => "RESOLVED",
         NotificationReason::Acknowledged => "ACKNOWLEDGED",
+        // Others of the group last, but nothing of them is new.
+        NotificationReason::Changed if notification.those(true).next().is_none() => "RESOLVED",
         _ => "FIRING",
     }
 }
@@ -34,6 +36,10 @@ pub fn title(notification: &Notification, most: usize) -> String {
         (lasting, 0) => format!("{lasting}"),
         (lasting, ended) => format!("{lasting}, {ended} resolved"),
     };
+    let count = match notification.unchanged {
+        0 => count,
+        unchanged => format!("{count}, {unchanged} unchanged"),
+    };
     let worst = notification.alerts.first().map_or("", |told| told.alert.summary());
     let (status, severity) = (status_word(notification), notification.severity());
     cut(&format!("[{status}:{count}] {severity}: {worst}"), most)
@@ -48,6 +54,9 @@ pub fn body(notification: &Notification, most: usize) -> String {
     // Writing to a String cannot fail.
     if notification.truncated > 0 {
         let _ = writeln!(text, "{} more alerts found no room here.", notification.truncated);
+    }
+    if notification.unchanged > 0 {
+        let _ = writeln!(text, "{} more last unchanged, as told before.", notification.unchanged);
     }
     if notification.muted > 0 {
         let _ = writeln!(text, "{} alerts are held back by a silence.", notification.muted);
@@ -111,5 +120,14 @@ Station: ber, https://sonde.example";
             body(&resolved, 2000).contains("resolved, lasted 3 m 05 s from 2026-11-29 03:11:31")
         );
         assert_eq!(body(&resolved, 40).len(), 40);
+    }
+
+    #[test]
+    fn an_end_in_a_group_that_lasts_is_no_alarm() {
+        let mut changed = testing::resolved();
+        (changed.reason, changed.lasts, changed.unchanged) = (NotificationReason::Changed, true, 4);
+        let wanted = "[RESOLVED:1, 4 unchanged] critical: ber to muc loses packets";
+        assert_eq!(title(&changed, 200), wanted);
+        assert!(body(&changed, 2000).contains("\n4 more last unchanged, as told before.\n"));
     }
 }

@@ -45,6 +45,11 @@ impl SinkSettings for WebhookSettings {
         check_url(self.url.as_ref(), self.url_file.as_ref())
     }
 
+    // As the format says: receivers take what is not in it for over.
+    fn takes_whole_groups(&self) -> bool {
+        true
+    }
+
     fn open(&self) -> Result<OpenedSink, SettingsError> {
         let url = url_of(self.url.as_ref(), self.url_file.as_ref())?;
         let key = self.hmac_file.as_ref().map(|file| secret("hmac_file", file)).transpose()?;
@@ -69,6 +74,14 @@ impl AlertSink for Webhook {
         if notification.reason == NotificationReason::Acknowledged {
             return Ok(SinkRequest::Nothing);
         }
+        let begun = notification.as_begun();
+        let posts = begun.iter().chain([notification]).map(|told| self.post(told, now_ns));
+        Ok(SinkRequest::Http(posts.collect::<Result<_, SinkError>>()?))
+    }
+}
+
+impl Webhook {
+    fn post(&self, notification: &Notification, now_ns: i64) -> Result<HttpPost, SinkError> {
         let body = json("a webhook's JSON", &Payload::of(notification))?;
         let mut headers = vec![("X-Sonde-Id", notification.id())];
         if let Some(key) = &self.key {
@@ -76,7 +89,7 @@ impl AlertSink for Webhook {
             headers.push(("X-Sonde-Signature", signature(key, &stamp, &body)));
             headers.push(("X-Sonde-Timestamp", stamp));
         }
-        Ok(SinkRequest::Http(vec![HttpPost { url: self.url.clone(), headers, body }]))
+        Ok(HttpPost { url: self.url.clone(), headers, body })
     }
 }
 
@@ -235,6 +248,21 @@ mod tests {
         assert_eq!(resolved["status"], "resolved");
         assert_eq!(resolved["alerts"][0]["endsAt"], "2026-11-29T03:14:36.000Z");
         assert_eq!(resolved["alerts"][0]["annotations"]["duration"], "3 m 05 s");
+    }
+
+    #[test]
+    fn what_began_and_ended_at_once_fires_first_and_is_two_notifications() {
+        let SinkRequest::Http(posts) = plain().render(&testing::at_once(), 0).unwrap() else {
+            panic!("no requests")
+        };
+        let bodies: Vec<Value> =
+            posts.iter().map(|post| serde_json::from_slice(&post.body).unwrap()).collect();
+        let said: Vec<_> =
+            bodies.iter().map(|b| (&b["status"], &b["alerts"][0]["endsAt"])).collect();
+        let (never, end) = (json!(NEVER), json!("2026-11-29T03:14:36.000Z"));
+        assert_eq!(said, [(&json!("firing"), &never), (&json!("resolved"), &end)]);
+        assert_eq!(bodies[0]["groupKey"], bodies[1]["groupKey"]);
+        assert_ne!(posts[0].headers[0], posts[1].headers[0], "two ids");
     }
 
     #[test]
