@@ -8,7 +8,9 @@ use clap::{Args, ValueEnum, ValueHint};
 use serde_json::{Value, json};
 use sonde_results::civil_time;
 use sonde_results::plain_text::plain;
-use sonde_results::units::{format_count, format_duration, format_ns, parse_positive_duration};
+use sonde_results::units::{
+    format_count, format_duration, format_elapsed, format_ns, parse_positive_duration,
+};
 use sonde_station::client::{ClientError, StationClient};
 
 use crate::exit::{Exit, Failure};
@@ -116,7 +118,7 @@ pub fn status(args: &StatusArgs) -> Result<Exit, Failure> {
         shown.iter_mut().chain(&mut alerts).chain(&mut silences).chain(&mut units).for_each(clean);
         let [station, health, states] = shown;
         print_status(&station, &health, &states["counts"]);
-        alerts.iter().for_each(print_alerts);
+        alert_lines(&alerts).iter().for_each(|line| outln!("{line}"));
         silences.iter().for_each(print_silence);
         print_units(&units);
     }
@@ -153,7 +155,13 @@ pub fn events(args: &EventsArgs) -> Result<Exit, Failure> {
         query.push_str(&format!("&grade={}", grade.get_name()));
     }
     let client = args.station.client();
-    let mut events = client.list("/sonde/v1/events", &query, args.most as usize).map_err(failed)?;
+    let most = args.most as usize;
+    let listed = most.saturating_add(COUNTED);
+    let mut events = client.list("/sonde/v1/events", &query, listed).map_err(failed)?;
+    if let Some(text) = left_out(events.len(), most, listed) {
+        errln!(INFO, "{text}");
+    }
+    events.truncate(most);
     events.reverse();
     let nothing = events.is_empty();
     for mut event in events {
@@ -198,7 +206,27 @@ fn release(args: &EventsArgs, id: u64) -> Result<Exit, Failure> {
 /// What came of a request that failed.
 pub(crate) fn failed(error: ClientError) -> Failure {
     // Its text has its cause.
-    Failure::CannotRun(anyhow!("{error}"))
+    let text = anyhow!("{error}");
+    match error {
+        // There is no such thing, or it is none that this can be done to: so on every host.
+        ClientError::Refused { status: 404 | 409 | 422, .. } => Failure::Usage(text),
+        _ => Failure::CannotRun(text),
+    }
+}
+
+/// That there are more events than are listed. `listed`: so many were asked for.
+fn left_out(found: usize, most: usize, listed: usize) -> Option<String> {
+    let more = if found >= listed { "more than " } else { "" };
+    let (shown, all) = (format_count(most as u64), format_count(found as u64));
+    (found > most).then(|| format!("the newest {shown} of {more}{all}; --most shows more"))
+}
+
+/// How long something lasted, for people.
+pub(crate) fn lasted(ns: i64) -> String {
+    match ns < 60_000_000_000 {
+        true => format_ns(ns.max(0) as f64),
+        false => format_elapsed(ns),
+    }
 }
 
 /// Whether a unit does what it was asked to.
@@ -273,15 +301,82 @@ fn step_line(step: &Value) -> String {
     format!("clock set {way} by {by} at {}; {marked}", time_of(&step["at"]))
 }
 
-fn print_alerts(group: &Value) {
-    for alert in group["alerts"].as_array().into_iter().flatten() {
+/// Alerts, the gravest first: a line each, or one for many of the same cause.
+fn alert_lines(groups: &[Value]) -> Vec<String> {
+    let grave = |alert: &Value| {
+        let severity = alert["labels"]["severity"].as_str();
+        SEVERITIES.iter().position(|name| Some(*name) == severity).unwrap_or(SEVERITIES.len())
+    };
+    let begin = |alert: &Value| alert["begin"]["ms"].as_i64().unwrap_or_default();
+    let listed = groups.iter().flat_map(|group| group["alerts"].as_array().into_iter().flatten());
+    let mut alerts: Vec<&Value> = listed.collect();
+    alerts.sort_by_key(|alert| (grave(alert), begin(alert)));
+    // Causes in the order of their first alerts.
+    let mut causes: Vec<(AlertCause, Vec<&Value>)> = Vec::new();
+    for alert in alerts {
+        let cause = AlertCause::of(alert);
+        match causes.iter_mut().find(|(other, _)| *other == cause) {
+            Some((_, of_cause)) => of_cause.push(alert),
+            None => causes.push((cause, vec![alert])),
+        }
+    }
+    let mut lines = Vec::new();
+    for (cause, of_cause) in causes {
+        match of_cause.len() > ALIKE_SHOWN {
+            true => lines.push(cause.line(&of_cause)),
+            false => lines.extend(of_cause.into_iter().map(alert_line)),
+        }
+    }
+    let truncated = groups.iter().filter_map(|group| group["truncated"].as_u64()).sum::<u64>();
+    if truncated > 0 {
+        lines.push(format!("alerts beside those: {}", format_count(truncated)));
+    }
+    lines
+}
+
+/// What alerts agree in that are one line.
+#[derive(PartialEq, Eq)]
+struct AlertCause {
+    severity: String,
+    name: String,
+    unit: Option<String>,
+    /// Whether a silence holds it back, and who takes care of it.
+    care: String,
+}
+
+impl AlertCause {
+    fn of(alert: &Value) -> AlertCause {
         let held = alert["silences"].as_array().is_some_and(|s| !s.is_empty());
         let held = if held { ", held back" } else { "" };
         let by = acknowledged(alert).unwrap_or_default();
-        let severity = text_of(&alert["labels"]["severity"]);
-        let since = time_of(&alert["begin"]);
-        outln!("alert ({severity}) since {since}: {}{held}{by}", text_of(&alert["summary"]));
+        AlertCause {
+            severity: text_of(&alert["labels"]["severity"]),
+            name: alert["labels"]["alertname"].as_str().unwrap_or_default().to_owned(),
+            unit: alert["labels"]["unit"].as_str().map(str::to_owned),
+            care: format!("{held}{by}"),
+        }
     }
+
+    fn line(&self, alerts: &[&Value]) -> String {
+        let AlertCause { severity, name, unit, care } = self;
+        let what = match name.as_str() {
+            "ObjectiveNotJudged" => "cannot be judged",
+            "ObjectiveBreached" => "objective missed",
+            "Unavailable" => "unavailable",
+            "ErrorBudgetBurns" => "error budget is spent too fast",
+            other => other,
+        };
+        let n = format_count(alerts.len() as u64);
+        let of = unit.as_ref().map(|unit| format!(" of {unit}")).unwrap_or_default();
+        let (since, example) = (time_of(&alerts[0]["begin"]), text_of(&alerts[0]["summary"]));
+        format!("alerts ({severity}) since {since}: {what}: {n}{of}, as {example}{care}")
+    }
+}
+
+fn alert_line(alert: &Value) -> String {
+    let AlertCause { severity, care, .. } = AlertCause::of(alert);
+    let since = time_of(&alert["begin"]);
+    format!("alert ({severity}) since {since}: {}{care}", text_of(&alert["summary"]))
 }
 
 /// A silence or maintenance in one line.
@@ -357,7 +452,7 @@ pub(crate) fn event_line(event: &Value) -> String {
     let lasted = match ms("end") {
         None => ", goes on".to_owned(),
         Some(end) if end > begin => {
-            format!(", {} long", format_duration((end - begin).saturating_mul(1_000_000)))
+            format!(", {} long", lasted((end - begin).saturating_mul(1_000_000)))
         }
         Some(_) => String::new(),
     };
@@ -369,6 +464,13 @@ pub(crate) fn event_line(event: &Value) -> String {
 
 /// Times that the clock was set, of which the status tells.
 const STEPS_SHOWN: usize = 3;
+
+/// The gravest first.
+const SEVERITIES: [&str; 4] = ["critical", "error", "warning", "info"];
+/// Alerts of one cause that have a line each.
+const ALIKE_SHOWN: usize = 3;
+/// Events beyond those listed are counted so far.
+const COUNTED: usize = 10_000;
 
 const STATUS_HELP: &str = "\
 Example:
@@ -384,7 +486,7 @@ Example:
   sudo sonde events --open --json
   sudo sonde events --acknowledge 17 --note 'cable ordered'
   sudo sonde events --release 17
-Exit codes: 0 answered, 2 usage, 3 no station answers.";
+Exit codes: 0 answered, 2 usage, or no such event, 3 no station answers.";
 
 #[cfg(test)]
 mod tests {
@@ -407,6 +509,61 @@ mod tests {
         );
         step["marked"] = json!({"probe.core": 2});
         assert!(step_line(&step).ends_with("intervals marked for it: 2 of probe.core"));
+    }
+
+    #[test]
+    fn the_gravest_alerts_come_first_and_many_of_one_cause_are_a_line() {
+        let alert = |severity: &str, name: &str, target: &str, ms: i64| {
+            json!({
+                "labels": {"severity": severity, "alertname": name, "unit": "probe.core"},
+                "begin": {"ms": ms}, "summary": format!("{target} {name}"), "silences": [],
+            })
+        };
+        let unjudged = |n: i64| alert("info", "ObjectiveNotJudged", &format!("t{n}"), 1_000 + n);
+        let mut held = alert("info", "ObjectiveNotJudged", "h", 0);
+        held["silences"] = json!(["cable"]);
+        let mut infos: Vec<Value> = (0..83).map(unjudged).collect();
+        infos.push(held);
+        let groups = [
+            json!({"alerts": infos, "truncated": 7}),
+            json!({"alerts": [alert("critical", "Unavailable", "t20", 60_000)]}),
+        ];
+        let wanted = [
+            "alert (critical) since 1970-01-01 00:01:00: t20 Unavailable",
+            "alert (info) since 1970-01-01 00:00:00: h ObjectiveNotJudged, held back",
+            "alerts (info) since 1970-01-01 00:00:01: cannot be judged: 83 of probe.core, as t0 \
+             ObjectiveNotJudged",
+            "alerts beside those: 7",
+        ];
+        assert_eq!(alert_lines(&groups), wanted);
+        assert_eq!(alert_lines(&[]), [""; 0]);
+    }
+
+    #[test]
+    fn events_that_are_not_listed_are_counted() {
+        assert_eq!(left_out(100, 100, 10_100), None);
+        let text = left_out(837, 100, 10_100).unwrap();
+        assert_eq!(text, "the newest 100 of 837; --most shows more");
+        assert!(left_out(10_100, 100, 10_100).unwrap().contains("of more than 10,100;"));
+    }
+
+    #[test]
+    fn how_long_an_event_lasted_is_as_people_read_it() {
+        let event =
+            |ms: i64| json!({"begin": {"ms": 0}, "end": {"ms": ms}, "title": "a", "grade": "info"});
+        let of = |ms: i64| event_line(&event(ms));
+        assert_eq!(of(1_704_783), "1970-01-01 00:00:00, 28 m 24 s long: a (info)");
+        assert!(of(139).contains(", 139 ms long:"), "{}", of(139));
+        assert!(of(0).starts_with("1970-01-01 00:00:00: a"));
+    }
+
+    #[test]
+    fn what_the_station_does_not_have_is_wrong_usage() {
+        let of = |status| failed(ClientError::Refused { status, why: "why".into() });
+        for status in [404, 409, 422] {
+            assert!(matches!(of(status), Failure::Usage(_)), "{status}");
+        }
+        assert!(matches!(of(503), Failure::CannotRun(_)));
     }
 
     #[test]
