@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::anyhow;
 use clap::{Args, ValueEnum, ValueHint};
@@ -14,7 +16,7 @@ use sonde_store::{SeriesFilter, Table};
 use sonde_sys::clock::unix_now_ns;
 
 use crate::exit::{Exit, Failure};
-use crate::query::{exit_of, failed, label, limit, missing};
+use crate::query::{absent, exit_of, failed, label, limit, missing};
 use crate::signals;
 use crate::store_place::StoreArgs;
 
@@ -61,6 +63,10 @@ pub fn run(args: &ExportArgs) -> Result<Exit, Failure> {
         return Err(Failure::Usage(anyhow!("Parquet goes to a file: name one with --out")));
     }
     let reader = args.store.open()?;
+    if let Some(why) = absent(&*reader, &[], &args.only)? {
+        errln!(INFO, "{why}");
+        return Ok(Exit::Negative);
+    }
     let now_ns = unix_now_ns();
     let labels: BTreeMap<String, String> = args.only.iter().cloned().collect();
     let export = Export {
@@ -71,6 +77,7 @@ pub fn run(args: &ExportArgs) -> Result<Exit, Failure> {
     let stop = signals::stop()?;
     let limit = sonde_store::Limit { scanned_rows: u64::MAX, ..limit(None, stop.clone()) };
     let mut begun = false;
+    let left = Arc::new(AtomicBool::new(false));
     let mut open = || -> io::Result<Box<dyn Write>> {
         let again = std::mem::replace(&mut begun, true);
         match stdout {
@@ -78,7 +85,10 @@ pub fn run(args: &ExportArgs) -> Result<Exit, Failure> {
                 "the station joined or gave up segments while they were read; run it again, or write \
                  into a file with --out, which is begun anew then",
             )),
-            true => Ok(Box::new(io::BufWriter::new(io::stdout()))),
+            true => {
+                let to = ReaderMayLeave { to: io::stdout(), left: left.clone() };
+                Ok(Box::new(io::BufWriter::new(to)))
+            }
             false => Ok(Box::new(io::BufWriter::new(whole_file::create(&args.out, &stop)?))),
         }
     };
@@ -87,10 +97,42 @@ pub fn run(args: &ExportArgs) -> Result<Exit, Failure> {
         Format::Jsonl => reader.export_text(&export, ExportText::JsonLines, &limit, &mut open),
         Format::Parquet => reader.export_parquet(&export, &limit, &args.out),
     };
+    // What nobody reads is not lost.
+    if done.is_err() && left.load(Ordering::Relaxed) {
+        return Ok(Exit::Ok);
+    }
     let done = done.map_err(failed)?;
     missing(&*reader, done.damaged_segments);
     sonde_errln!(INFO, "rows written: {}", format_count(done.rows));
     Ok(exit_of(done.damaged_segments, done.rows == 0))
+}
+
+/// Remembers that whoever reads has gone: that is no failure.
+struct ReaderMayLeave<W> {
+    to: W,
+    left: Arc<AtomicBool>,
+}
+
+impl<W: Write> ReaderMayLeave<W> {
+    fn noted<T>(&self, done: io::Result<T>) -> io::Result<T> {
+        done.inspect_err(|error| {
+            if error.kind() == io::ErrorKind::BrokenPipe {
+                self.left.store(true, Ordering::Relaxed);
+            }
+        })
+    }
+}
+
+impl<W: Write> Write for ReaderMayLeave<W> {
+    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+        let done = self.to.write(octets);
+        self.noted(done)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let done = self.to.flush();
+        self.noted(done)
+    }
 }
 
 fn table(text: &str) -> Result<Table, String> {
@@ -106,3 +148,27 @@ Example:
 Times are ns since 1970 UTC. Rows come in no order. docs/store.md has tables and columns.
 Exit codes: 0 written, 1 no rows in that time, 2 usage, 3 the store cannot be read or the file not
 written, 4 written, but damaged segments are missing.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_that_leaves_is_remembered_and_a_full_disk_is_not() {
+        for (failure, has_left) in [(libc::EPIPE, true), (libc::ENOSPC, false)] {
+            struct Fails(i32);
+            impl Write for Fails {
+                fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                    Err(io::Error::from_raw_os_error(self.0))
+                }
+                fn flush(&mut self) -> io::Result<()> {
+                    Ok(())
+                }
+            }
+            let left = Arc::new(AtomicBool::new(false));
+            let mut to = ReaderMayLeave { to: Fails(failure), left: left.clone() };
+            to.write(b"a").unwrap_err();
+            assert_eq!(left.load(Ordering::Relaxed), has_left);
+        }
+    }
+}

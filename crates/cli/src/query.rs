@@ -2,7 +2,7 @@
 
 pub mod flows;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +23,8 @@ use sonde_store::query::{
     TimeRange,
 };
 use sonde_store::{
-    Answer, Limit, Query, Reader, Response, SeriesFilter, SeriesId, SqlTable, StoreError,
+    Answer, Limit, Query, Reader, Response, SeriesFilter, SeriesId, SeriesLabels, SqlTable,
+    StoreError,
 };
 use sonde_sys::clock::{steady_now, unix_now_ns};
 
@@ -125,6 +126,20 @@ pub fn run(args: &QueryArgs) -> Result<Exit, Failure> {
     }
     let reader = args.store.open()?;
     let reader = &*reader;
+    if let Question::Overview { by, only, .. } = &args.question
+        && !args.json
+        && let Some(why) = absent(reader, by, only)?
+    {
+        errln!(INFO, "{why}");
+        return Ok(Exit::Negative);
+    }
+    if let Question::Rtt { only, .. } = &args.question
+        && !args.json
+        && let Some(why) = absent(reader, &[], only)?
+    {
+        errln!(INFO, "{why}");
+        return Ok(Exit::Negative);
+    }
     let limit = limit(Some(args.timeout), crate::signals::stop()?);
     let now_ns = unix_now_ns();
     let range = |last: i64| TimeRange { from_ns: now_ns.saturating_sub(last), to_ns: now_ns };
@@ -319,6 +334,48 @@ pub fn failed(error: StoreError) -> Failure {
     }
 }
 
+/// What no series of a store has of these labels: a value; `None`: all is there.
+///
+/// # Errors
+/// A label that no series has is wrong usage.
+pub fn absent(
+    reader: &dyn Reader,
+    by: &[String],
+    only: &[(String, String)],
+) -> Result<Option<String>, Failure> {
+    let all: Vec<SeriesLabels> =
+        reader.series().map_err(failed)?.into_iter().map(|series| series.labels).collect();
+    absent_of(&all, by, only).map_err(|why| Failure::Usage(anyhow!(why)))
+}
+
+fn absent_of(
+    all: &[SeriesLabels],
+    by: &[String],
+    only: &[(String, String)],
+) -> Result<Option<String>, String> {
+    let own = all.iter().flat_map(|labels| labels.free.keys().map(String::as_str));
+    let names: BTreeSet<&str> = LABELS.into_iter().chain(own).collect();
+    let asked = by.iter().chain(only.iter().map(|(name, _)| name));
+    // A store that has nothing yet knows no labels of its user.
+    if let Some(name) = asked.into_iter().find(|n| !all.is_empty() && !names.contains(n.as_str())) {
+        let names: Vec<&str> = names.into_iter().collect();
+        return Err(format!("no series has a label '{name}'; there are {}", names.join(", ")));
+    }
+    for (name, value) in only.iter().filter(|_| !all.is_empty()) {
+        let values: BTreeSet<String> = all.iter().filter_map(|labels| labels.get(name)).collect();
+        if values.contains(value) {
+            continue;
+        }
+        let more = values.len().saturating_sub(VALUES_SHOWN);
+        let shown: Vec<String> =
+            values.iter().take(VALUES_SHOWN).map(|v| plain(v).into_owned()).collect();
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let shown = shown.join(", ");
+        return Ok(Some(format!("no series has {name}={value}; there are {shown}{more}")));
+    }
+    Ok(None)
+}
+
 fn print(response: &Response, by: &[String], reader: &dyn Reader) {
     match &response.answer {
         Answer::Overview(rows) => overview(rows, by, reader, response),
@@ -440,7 +497,7 @@ fn event(row: &EventRow) {
     let lasted = match event.end_ns {
         None => ", goes on".to_owned(),
         Some(end) if end > event.begin_ns => {
-            format!(", {} long", format_ns_or_dash(Some(end - event.begin_ns)))
+            format!(", {} long", crate::status::lasted(end - event.begin_ns))
         }
         Some(_) => String::new(),
     };
@@ -456,6 +513,19 @@ pub fn label(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
+/// The names of all labels but the user's own.
+const LABELS: [&str; 8] = [
+    "station",
+    "site",
+    "target",
+    "class",
+    "module",
+    "direction",
+    "source_port",
+    "destination_port",
+];
+/// Values of a label that are named where another is not there.
+const VALUES_SHOWN: usize = 10;
 /// What a row is of is cut to this length at least, columns.
 const NAME_LEAST: usize = 6;
 /// Those of the table.
@@ -475,3 +545,36 @@ address. A percentile of a group is that of all its samples. The store may be wr
 Of a ClickHouse SQL is its own dialect, over all rows.
 Exit codes: 0 answered, 1 nothing was measured in that time, 2 usage, 3 the store cannot be read,
 4 answered from a part of the data: segments are damaged.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_and_values_that_no_series_has_are_told_with_those_that_are_there() {
+        let labels = |n: usize| SeriesLabels {
+            target: format!("t{n:02}"),
+            class: "EF".into(),
+            free: BTreeMap::from([("customer".into(), "acme".into())]),
+            ..SeriesLabels::default()
+        };
+        let all: Vec<SeriesLabels> = (0..12).map(labels).collect();
+        let of = |by: &[&str], only: &[(&str, &str)]| {
+            let by: Vec<String> = by.iter().map(|name| (*name).to_owned()).collect();
+            let only: Vec<(String, String)> =
+                only.iter().map(|(name, v)| ((*name).to_owned(), (*v).to_owned())).collect();
+            absent_of(&all, &by, &only)
+        };
+        assert_eq!(of(&["target", "customer"], &[("class", "EF"), ("site", "")]), Ok(None));
+        assert!(LABELS.iter().all(|name| labels(0).get(name).is_some()));
+        let wrong = "no series has a label 'tarket'; there are class, customer, destination_port, \
+                     direction, module, site, source_port, station, target";
+        assert_eq!(of(&["tarket"], &[]), Err(wrong.to_owned()));
+        assert_eq!(of(&[], &[("tarket", "x")]), Err(wrong.to_owned()));
+        let why = "no series has class=ef; there are EF";
+        assert_eq!(of(&[], &[("class", "ef")]), Ok(Some(why.to_owned())));
+        let many = of(&[], &[("target", "x")]).unwrap().unwrap();
+        assert!(many.ends_with("t08, t09 and 2 more"), "{many}");
+        assert_eq!(absent_of(&[], &["tarket".into()], &[]), Ok(None));
+    }
+}

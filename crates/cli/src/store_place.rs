@@ -35,7 +35,16 @@ impl StoreArgs {
                 let why = "--store-password is for a ClickHouse: give its address with --store";
                 return Err(Failure::Usage(anyhow!(why)));
             }
-            let reader = EmbeddedReader::open(Path::new(&self.store), None).map_err(failed)?;
+            let folder = Path::new(&self.store);
+            if !folder.exists() {
+                let why = anyhow!(
+                    "there is no store at {}: name a station's folder with --store, or start a \
+                     station, which makes it ('sonde run FILE')",
+                    folder.display()
+                );
+                return Err(Failure::CannotRun(why));
+            }
+            let reader = EmbeddedReader::open(folder, None).map_err(failed)?;
             return Ok(Arc::new(reader));
         }
         let usage = |why: String| Failure::Usage(anyhow!("--store: {why}"));
@@ -46,5 +55,19 @@ impl StoreArgs {
             server = server.with_password(password.expose().to_owned());
         }
         Ok(Arc::new(ClickHouseReader::open(&server)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_that_is_nowhere_is_told_with_what_to_do() {
+        let store = StoreArgs { store: "/nonexistent/store".into(), store_password: None };
+        let Err(Failure::CannotRun(why)) = store.open() else { panic!("it is opened") };
+        let text = why.to_string();
+        assert!(text.contains("/nonexistent/store") && text.contains("--store"), "{text}");
+        assert!(!text.contains("disk"), "{text}");
     }
 }
