@@ -101,6 +101,8 @@ pub(crate) struct SiteBounds {
 pub(crate) struct Client {
     pub connection: Arc<AdmittedConnection>,
     pub ends: ConnectionAddresses,
+    /// Its user, where it came by a Unix socket.
+    pub uid: Option<u32>,
     /// Whether the server is to end.
     pub stopped: watch::Receiver<bool>,
 }
@@ -151,7 +153,8 @@ async fn accept<S: Site>(
         };
         let (close, closed) = oneshot::channel::<()>();
         let connection = Arc::new(admission.admit(ends.peer, move || drop(close)));
-        let client = Client { connection, ends, stopped: stopped.clone() };
+        let uid = stream.uid();
+        let client = Client { connection, ends, uid, stopped: stopped.clone() };
         let (alive, site) = (alive.clone(), site.clone());
         tokio::spawn(async move {
             let _alive = alive;

@@ -42,6 +42,31 @@ pub(crate) enum Connected {
     Unix(tokio::net::UnixStream),
 }
 
+impl Connected {
+    /// The user at the other end of a Unix socket, by its number (SO_PEERCRED).
+    pub fn uid(&self) -> Option<u32> {
+        match self {
+            Connected::Tcp(_) => None,
+            Connected::Unix(stream) => stream.peer_cred().ok().map(|peer| peer.uid()),
+        }
+    }
+}
+
+/// What this host calls a user; one that it does not know: `uid 1000`.
+pub(crate) fn user_name(uid: u32) -> String {
+    name_in(&fs::read_to_string("/etc/passwd").unwrap_or_default(), uid)
+}
+
+fn name_in(accounts: &str, uid: u32) -> String {
+    let number = uid.to_string();
+    let of = |line: &str| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)? == number).then(|| name.to_owned())
+    };
+    accounts.lines().find_map(of).unwrap_or_else(|| format!("uid {uid}"))
+}
+
 impl Listener {
     /// Takes an address.
     pub fn tcp(address: SocketAddr) -> io::Result<Listener> {
@@ -208,6 +233,14 @@ impl AsyncWrite for Connected {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_user_has_the_name_of_its_account_or_its_number() {
+        let accounts = "root:x:0:0:root:/root:/bin/sh\nann:x:1000:1000::/home/ann:/bin/sh\nodd\n";
+        assert_eq!(name_in(accounts, 1_000), "ann");
+        assert_eq!(name_in(accounts, 0), "root");
+        assert_eq!(name_in(accounts, 7), "uid 7");
+    }
 
     #[test]
     fn a_socket_is_for_its_user_replaces_a_dead_one_and_no_other_file() {

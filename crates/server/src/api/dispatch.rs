@@ -35,6 +35,7 @@ use super::tokens::{TokenCheck, hash_of};
 use super::{ApiAccess, ApiHooks, ApiLimits};
 use crate::accept::{self, BodyFault, Client};
 use crate::http::{HARMLESS, names_an_address};
+use crate::listener::user_name;
 use crate::unread::DrainedBody;
 
 pub(super) struct Dispatch {
@@ -148,7 +149,7 @@ impl Dispatch {
             return if reads { Ok(self.alive(page)) } else { Err(Refusal::Method("GET".into())) };
         }
         let now = utc_now();
-        let admitted = self.admit(request.headers(), now)?;
+        let admitted = self.admit(request.headers(), client.uid, now)?;
         if !client.connection.mark_authenticated() {
             let why = "too many clients are being served; try again";
             Err(ProblemDetails::new(ProblemKind::Unavailable, why).retry_after(5))?;
@@ -177,12 +178,19 @@ impl Dispatch {
         with_body(status, "text/plain; charset=utf-8", text.into())
     }
 
-    fn admit(&self, headers: &HeaderMap, now: UtcInstant) -> Result<Admitted, ProblemDetails> {
+    /// Who asks: by a token, else by the user of a Unix socket.
+    fn admit(
+        &self,
+        headers: &HeaderMap,
+        uid: Option<u32>,
+        now: UtcInstant,
+    ) -> Result<Admitted, ProblemDetails> {
         let refused = |why: String| Err(ProblemDetails::new(ProblemKind::Unauthenticated, why));
         let Some(shown) = headers.get(AUTHORIZATION) else {
             return match self.access.anonymous {
                 Some(role) => {
-                    let caller = Caller { name: ANONYMOUS.to_owned(), role };
+                    let name = uid.map_or_else(|| ANONYMOUS.to_owned(), user_name);
+                    let caller = Caller { name, role };
                     Ok(Admitted { caller, expires: None })
                 }
                 None => refused("no token came; send Authorization: Bearer TOKEN".to_owned()),

@@ -509,8 +509,15 @@ fn silences_and_acknowledgements_bear_the_name_of_their_token() {
 }
 
 #[test]
-fn whoever_may_open_the_socket_asks_without_a_token() {
+fn whoever_may_open_the_socket_asks_without_a_token_and_has_the_name_of_its_user() {
     use std::io::{Read as _, Write as _};
+    use std::os::unix::fs::MetadataExt as _;
+    let body = r#"{"name":"night","labels":{"site":"BER"},"to":"2100-01-01T00:00:00Z"}"#;
+    let silence = format!(
+        "POST /sonde/v1/silences HTTP/1.0\r\nHost: localhost\r\nContent-Type: \
+         application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
     let path = std::env::temp_dir().join(format!("sonde-api-{}.sock", std::process::id()));
     let access = ApiAccess { anonymous: Some(AccessRole::Admin), ..ApiAccess::default() };
     let server = ApiServer::bind_socket(&path, access).unwrap();
@@ -523,9 +530,17 @@ fn whoever_may_open_the_socket_asks_without_a_token() {
         stream.write_all(b"GET /sonde/v1/config HTTP/1.0\r\nHost: localhost\r\n\r\n").unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
+        let mut stream = std::os::unix::net::UnixStream::connect(&path).unwrap();
+        stream.write_all(silence.as_bytes()).unwrap();
+        let mut made = String::new();
+        stream.read_to_string(&mut made).unwrap();
         stop.stop();
         served.join().unwrap().unwrap();
         assert!(answer.contains(" 200 ") && answer.contains("\"version\":\"c1\""), "{answer}");
+        // Who asks is the user of this process.
+        let uid = std::fs::metadata("/proc/self").unwrap().uid();
+        let by = format!("\"by\":\"{}\"", crate::listener::user_name(uid));
+        assert!(made.contains(&by), "{made}");
     });
     assert!(!path.exists());
 }
