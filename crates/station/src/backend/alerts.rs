@@ -168,7 +168,7 @@ impl StationBackend {
 
 /// Whether an alert is about an event: it has the labels that the judge gave it, or those of the
 /// unit that failed.
-fn is_about(event: &StoredEvent, labels: &LabelSet) -> bool {
+pub(super) fn is_about(event: &StoredEvent, labels: &LabelSet) -> bool {
     let of_event = event.evidence.get("labels").cloned();
     let of_event = of_event.and_then(|labels| serde_json::from_value::<LabelSet>(labels).ok());
     match of_event {

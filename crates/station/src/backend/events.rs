@@ -15,10 +15,12 @@ use sonde_results::sla;
 use sonde_store::query::{EventList, EventRow, TimeRange};
 use sonde_store::{Answer, EventId, EventSeverity, Query, SeriesLabels, StoredEvent};
 
+use super::alerts::is_about;
 use super::{StationBackend, of_store, other_answer};
 use crate::alert::alerting::AlertInput;
 use crate::alert::silence::Acknowledgement;
 use crate::explain::thread::FIELD;
+use crate::runner::Station;
 
 impl Events for StationBackend {
     fn events(
@@ -82,6 +84,9 @@ impl StationBackend {
     ) -> Result<EventDetail, ProblemDetails> {
         let missing = || ProblemDetails::not_found("event", id);
         let number: u64 = id.parse().map_err(|_| missing())?;
+        if by.is_some() {
+            self.lasts(number, missing)?;
+        }
         let value = by.as_ref().map(|a| json!({"by": a.by, "at_ns": a.at.ns(), "note": a.note}));
         let noted = self.core.station(|s| s.note_event(EventId(number), ACKNOWLEDGED, value));
         let noted = noted.ok_or_else(super::ending)?.map_err(|error| of_store(&error))?;
@@ -104,6 +109,27 @@ impl StationBackend {
         let told = order.and_then(|order| self.core.station(|s| s.change_alerts(order)).flatten());
         told.unwrap_or(Ok(())).map_err(super::unsaved)?;
         self.detail_of(&row)
+    }
+
+    /// Refuses to take care of what does not last: no alert of it is repeated.
+    fn lasts(
+        &self,
+        number: u64,
+        missing: impl FnOnce() -> ProblemDetails,
+    ) -> Result<(), ProblemDetails> {
+        let rows = self.event_rows(TimeRange { from_ns: i64::MIN, to_ns: i64::MAX })?;
+        let row = rows.into_iter().find(|row| row.id.0 == number).ok_or_else(missing)?;
+        // The event of a unit that fails has an end; what is wrong with the unit lasts.
+        let judge = self.core.station(Station::judge).ok_or_else(super::ending)?;
+        let lasts = row.event.end_ns.is_none()
+            || judge.open.iter().any(|trouble| is_about(&row.event, &trouble.labels))
+            || self.alert_of(&row.event).is_some();
+        if lasts {
+            return Ok(());
+        }
+        let why = "it does not last, so that nobody is told of it again; 'sonde events --open' \
+                   lists what does";
+        Err(ProblemDetails::new(ProblemKind::Conflict, why))
     }
 
     fn detail_of(&self, row: &EventRow) -> Result<EventDetail, ProblemDetails> {
