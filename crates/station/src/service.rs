@@ -2,6 +2,7 @@
 //!
 //! Reload by a signal and reload by the API are one function: [`Service::reload`].
 
+mod refused_reload;
 mod targets;
 
 use std::collections::BTreeMap;
@@ -30,6 +31,7 @@ use sonde_sys::clock::{clock_state, steady_now, unix_now_ns};
 use sonde_sys::usage::Usage;
 use sonde_wire::time::Time;
 
+use self::refused_reload::RefusedReload;
 use crate::added::{AddedTargets, JoinedPlan};
 use crate::backend::StationBackend;
 use crate::backend::deadline::Deadlines;
@@ -150,6 +152,8 @@ pub(crate) struct ServiceCore {
     pub exports: Exports,
     /// What was found of this host.
     host: Mutex<HostFindings>,
+    /// The last reload, if it failed.
+    refused: Mutex<Option<RefusedReload>>,
 }
 
 /// Processor time as it was last looked at.
@@ -254,6 +258,7 @@ impl Service {
             on_demand: OnDemand::default(),
             exports,
             host: Mutex::default(),
+            refused: Mutex::default(),
         });
         let mut service = Service {
             core,
@@ -432,11 +437,38 @@ impl ServiceCore {
     ) -> Result<(Vec<Step>, String), E> {
         let mut running = self.config();
         allowed(&EntityTag::strong(&running.version))?;
+        let done = self.go_over(&mut running);
+        self.note_reload(done.as_ref().err());
+        Ok(done?)
+    }
+
+    /// The last reload, if it failed.
+    pub fn refused_reload(&self) -> Option<RefusedReload> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Keeps in mind what came of a reload, and in the store if it failed.
+    fn note_reload(&self, failure: Option<&ReloadFailure>) {
+        let refused = failure.map(|failure| RefusedReload::new(utc_now().ns(), failure));
+        let before = {
+            let mut last = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *last, refused.clone())
+        };
+        let Some(news) = refused.filter(|refused| refused.is_news(before.as_ref())) else { return };
+        // `None`: it ends. A store that takes nothing is a problem of its own.
+        let kept = self.station(|station| station.add_event(&news.event(&self.name)));
+        if let Some(Err(error)) = kept {
+            tracing::warn!("the failed reload is not kept as an event: {error}");
+        }
+    }
+
+    /// Goes over to the files as they are: the steps, and the version that is run then.
+    fn go_over(&self, running: &mut RunConfig) -> Result<(Vec<Step>, String), ReloadFailure> {
         let loaded = LoadedConfig::read(&self.path).map_err(ReloadFailure::Files)?;
         let version = loaded.version();
         let LoadedConfig { mut config, files } = loaded;
         if config.api != running.api {
-            return Err(ReloadFailure::Api.into());
+            return Err(ReloadFailure::Api);
         }
         let tokens = running.api.tokens.as_deref().filter(|_| running.api.listen.is_some());
         let tokens = tokens.map(TokenStore::read).transpose();

@@ -104,6 +104,7 @@ impl StationBackend {
             store.upkeep_error.as_ref().map(|why| format!("upkeep of the store fails: {why}")),
             judge.error.as_ref().map(|why| format!("what is judged is not kept: {why}")),
             unsaved.map(|why| format!("the state of alerts cannot be saved: {why}")),
+            self.core.refused_reload().map(|refused| refused.problem()),
         ];
         let unmeasured = judge.open.iter().filter(|t| t.kind == TroubleKind::NotMeasured);
         let unmeasured = unmeasured.map(|t| {
