@@ -50,6 +50,7 @@ impl StationJudge {
             let found = judge.open.values().find(same).cloned();
             found.map(|trouble| judge.ends(trouble, at_ns, sla.known_ns)).is_some()
         };
+        let at_fault = self.subjects.get(&subject_labels(&labels)).map(losing);
         let located = self.subjects.get_mut(&subject_labels(&labels)).map(|s| &mut s.located);
         match &sla.kind {
             SlaEventKind::Breach { missed, of, evidence } => {
@@ -135,12 +136,15 @@ impl StationJudge {
                     ),
                     None => objective.to_string(),
                 };
+                let (lost, losses) = at_fault.unwrap_or_default();
+                let text = format!("{text}{lost}");
                 let text = match late {
                     0 => text,
                     late => format!("{text}; answered too late: {}", format_count(late)),
                 };
                 let figures = json!({
                     "objective": objective.to_string(),
+                    "losses": losses,
                     "rule": rule,
                     "answered_late": late,
                     "standard": objective.standard,
@@ -319,6 +323,43 @@ fn base(labels: &LabelSet) -> LabelSet {
     labels.retain(|name, _| !matches!(name.as_str(), "alertname" | "severity"));
     labels
 }
+
+/// What a subject loses now, on which side, since when, and where its probes go: as text, which
+/// goes on after another, and for programs.
+fn losing(subject: &Subject) -> (String, Value) {
+    let mut to: Vec<String> =
+        subject.members.iter().map(|m| m.info.destination.ip().to_string()).collect();
+    to.sort();
+    to.dedup();
+    let addresses = match to.as_slice() {
+        [] => String::new(),
+        some if some.len() > ADDRESSES => {
+            format!("; to {} and {} more", some[..ADDRESSES].join(", "), some.len() - ADDRESSES)
+        }
+        some => format!("; to {}", some.join(", ")),
+    };
+    let Some(loss) = subject.located.open_loss() else {
+        return (addresses, json!({ "to": to }));
+    };
+    let text = format!(
+        "; {} of {} packets lost since {} UTC: there {}, back {}, side unknown {}{addresses}",
+        format_count(loss.lost),
+        format_count(loss.sent),
+        civil_time::plain(loss.start_ns),
+        format_count(loss.lost_forward),
+        format_count(loss.lost_backward),
+        format_count(loss.lost_unknown),
+    );
+    let figures = json!({
+        "to": to, "since_ns": loss.start_ns, "sent": loss.sent, "lost": loss.lost,
+        "lost_forward": loss.lost_forward, "lost_backward": loss.lost_backward,
+        "lost_unknown": loss.lost_unknown,
+    });
+    (text, figures)
+}
+
+/// Addresses of one target that a text names.
+const ADDRESSES: usize = 3;
 
 /// What an episode of losses is told as: itself, and each member that is worse than the others.
 fn located_events(subject: &Subject, loss: &LocatedLoss) -> Vec<JudgeFinding> {

@@ -103,6 +103,20 @@ impl Located {
         }
     }
 
+    /// What is being lost now, of all members; `None`: nothing.
+    pub fn open_loss(&self) -> Option<LossEpisode> {
+        self.episodes.as_ref()?.open().reduce(|mut sum, more| {
+            sum.start_ns = sum.start_ns.min(more.start_ns);
+            sum.end_ns = sum.end_ns.max(more.end_ns);
+            sum.sent += more.sent;
+            sum.lost += more.lost;
+            sum.lost_forward += more.lost_forward;
+            sum.lost_backward += more.lost_backward;
+            sum.lost_unknown += more.lost_unknown;
+            sum
+        })
+    }
+
     /// An objective is in trouble from `from_ns` on.
     pub fn watch(&mut self, objective: &str, from_ns: i64) {
         let watched = Watched { objective: objective.into(), from_ns, to_ns: None, left: TOLD };

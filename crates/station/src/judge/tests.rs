@@ -249,6 +249,19 @@ fn an_outage_is_dated_back_and_told_when_it_is_certain() {
     assert_eq!(sim.troubles(), []);
     sim.seconds(6, 20);
     assert_eq!(sim.troubles(), [("unavailable", 20, None)]);
+    let begun = sim.found.iter().find_map(|found| match found {
+        JudgeFinding::Begins(trouble) => Some(trouble),
+        _ => None,
+    });
+    let (text, losses) = begun.map(|t| (&t.text, &t.evidence["losses"])).unwrap();
+    let (sent, lost) = (losses["sent"].as_u64().unwrap(), losses["lost"].as_u64().unwrap());
+    assert!(sent == lost && lost >= 200, "{losses}");
+    assert_eq!(losses["since_ns"], (BEGIN + 20) * SECOND);
+    let wanted = format!(
+        "; {lost} of {lost} packets lost since 2026-11-29 00:00:30 UTC: there {lost}, back 0, side \
+         unknown 0; to 192.0.2.9"
+    );
+    assert!(text.ends_with(&wanted), "{text}");
     sim.seconds(10, 0);
     assert_eq!(sim.troubles(), [("unavailable", 20, None), ("unavailable", 20, Some(35))]);
     assert_eq!(sim.happened("available")[0].evidence["duration_ns"], 15 * SECOND);
