@@ -242,7 +242,7 @@ fn runs(args: &QueryArgs) -> Result<Exit, Failure> {
             let (id, title, state) = (&kept.id, plain(&kept.run.config.title), state(kept));
             let devices = kept.devices().join(", ");
             outln!(
-                "{id}: {title}; {} UTC, {state}, {done} of {planned}; {}",
+                "{id}: {title}; {}, {state}, {done} of {planned}; {}",
                 civil_time::plain(begin_ns),
                 plain(&devices)
             );

@@ -529,9 +529,9 @@ mod tests {
             json!({"alerts": [alert("critical", "Unavailable", "t20", 60_000)]}),
         ];
         let wanted = [
-            "alert (critical) since 1970-01-01 00:01:00: t20 Unavailable",
-            "alert (info) since 1970-01-01 00:00:00: h ObjectiveNotJudged, held back",
-            "alerts (info) since 1970-01-01 00:00:01: cannot be judged: 83 of probe.core, as t0 \
+            "alert (critical) since 1970-01-01 00:01:00 UTC: t20 Unavailable",
+            "alert (info) since 1970-01-01 00:00:00 UTC: h ObjectiveNotJudged, held back",
+            "alerts (info) since 1970-01-01 00:00:01 UTC: cannot be judged: 83 of probe.core, as t0 \
              ObjectiveNotJudged",
             "alerts beside those: 7",
         ];
@@ -552,9 +552,9 @@ mod tests {
         let event =
             |ms: i64| json!({"begin": {"ms": 0}, "end": {"ms": ms}, "title": "a", "grade": "info"});
         let of = |ms: i64| event_line(&event(ms));
-        assert_eq!(of(1_704_783), "1970-01-01 00:00:00, 28 m 24 s long: a (info)");
+        assert_eq!(of(1_704_783), "1970-01-01 00:00:00 UTC, 28 m 24 s long: a (info)");
         assert!(of(139).contains(", 139 ms long:"), "{}", of(139));
-        assert!(of(0).starts_with("1970-01-01 00:00:00: a"));
+        assert!(of(0).starts_with("1970-01-01 00:00:00 UTC: a"));
     }
 
     #[test]

@@ -342,7 +342,7 @@ fn losing(subject: &Subject) -> (String, Value) {
         return (addresses, json!({ "to": to }));
     };
     let text = format!(
-        "; {} of {} packets lost since {} UTC: there {}, back {}, side unknown {}{addresses}",
+        "; {} of {} packets lost since {}: there {}, back {}, side unknown {}{addresses}",
         format_count(loss.lost),
         format_count(loss.sent),
         civil_time::plain(loss.start_ns),

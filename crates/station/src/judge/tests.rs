@@ -258,7 +258,7 @@ fn an_outage_is_dated_back_and_told_when_it_is_certain() {
     assert!(sent == lost && lost >= 200, "{losses}");
     assert_eq!(losses["since_ns"], (BEGIN + 20) * SECOND);
     let wanted = format!(
-        "; {lost} of {lost} packets lost since 2026-11-29 00:00:30 UTC: there {lost}, back 0, side \
+        "; {lost} of {lost} packets lost since 2026-11-29 00:00:20 UTC: there {lost}, back 0, side \
          unknown 0; to 192.0.2.9"
     );
     assert!(text.ends_with(&wanted), "{text}");

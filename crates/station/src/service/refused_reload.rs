@@ -69,7 +69,10 @@ mod tests {
         let wrong = |key: &str| SettingsError::new(key, "no length");
         let one = RefusedReload::new(0, &ReloadFailure::Files(vec![wrong("limit")]));
         let text = one.problem();
-        assert!(text.starts_with("the reload at 1970-01-01 00:00:00 changed nothing"), "{text}");
+        assert!(
+            text.starts_with("the reload at 1970-01-01 00:00:00 UTC changed nothing"),
+            "{text}"
+        );
         assert!(text.contains("limit: no length; mend that"), "{text}");
         let two = RefusedReload::new(9, &ReloadFailure::Files(vec![wrong("a"), wrong("b")]));
         assert!(two.event("ber").title.ends_with("a: no length (and 1 more errors)"));
