@@ -188,15 +188,6 @@ impl AlertSettings {
             return Err(SettingsError::new("link", "give an address of http or https"));
         }
         self.known("to", &self.to)?;
-        if !self.receiver.is_empty() && self.named().next().is_none() {
-            let names: Vec<&str> = self.receiver.keys().map(String::as_str).collect();
-            let why = format!(
-                "nobody would be told: name receivers, as to = [\"{}\"]; there are: {}",
-                names[0],
-                names.join(", ")
-            );
-            return Err(SettingsError::new("to", why));
-        }
         let timing = [("wait", self.wait), ("interval", self.interval), ("repeat", self.repeat)];
         timing.into_iter().try_for_each(|(key, ns)| time_fits(key, ns))?;
         (0..self.route.len()).try_for_each(|index| self.check_route(index))?;
@@ -215,7 +206,17 @@ impl AlertSettings {
         if !(1..=1_000).contains(&megabytes) {
             return Err(SettingsError::new("queue.megabytes", "give 1 to 1000"));
         }
-        time_fits("queue.keep", keep)
+        time_fits("queue.keep", keep)?;
+        if !self.receiver.is_empty() && self.named().next().is_none() {
+            let names: Vec<&str> = self.receiver.keys().map(String::as_str).collect();
+            let why = format!(
+                "nobody would be told: name receivers, as to = [\"{}\"]; there are: {}",
+                names[0],
+                names.join(", ")
+            );
+            return Err(SettingsError::new("to", why));
+        }
+        Ok(())
     }
 
     /// Whether the route at `index` can be.

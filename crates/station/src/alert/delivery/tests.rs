@@ -61,6 +61,7 @@ fn settings(folder: &Folder, to: SocketAddr) -> AlertSettings {
         folder = '{}'
         wait = 0
         interval = '10ms'
+        group_by = ['unit']
         [receiver.ops.webhook]
         url = 'http://{to}/hook'",
         folder.0.display()
