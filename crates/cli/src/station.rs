@@ -18,7 +18,7 @@ use sonde_station::reload::{Step, StopReason};
 use sonde_station::runner::StationEnded;
 use sonde_station::serve::BoundApi;
 use sonde_station::service::{LoadedConfig, ReloadFailure, Service};
-use sonde_sys::clock::steady_now;
+use sonde_sys::clock::{steady_now, unix_now_ns};
 use sonde_testbed::agent::Event;
 
 use crate::exit::{Exit, Failure};
@@ -208,8 +208,15 @@ fn say(report: &Report) {
 
 /// Looks whether a configuration can be run.
 pub fn check_config(args: &CheckConfigArgs) -> Result<Exit, Failure> {
-    match Config::load(&args.config) {
+    let checked =
+        LoadedConfig::read(&args.config).and_then(|LoadedConfig { mut config, files }| {
+            config.warnings.extend(Config::ended_maintenance(&files, unix_now_ns()));
+            let errors = config.check_secrets(&files);
+            if errors.is_empty() { Ok(config) } else { Err(errors) }
+        });
+    match checked {
         Ok(config) => {
+            config.warnings.iter().for_each(|warning| sonde_errln!(WARN, "{warning}"));
             let units: Vec<&str> = config.plan.iter().map(|(id, _)| id.as_str()).collect();
             let objectives = config.judge.objectives.iter().map(|judged| &judged.objective);
             let objectives: Vec<_> =
@@ -231,7 +238,7 @@ pub fn check_config(args: &CheckConfigArgs) -> Result<Exit, Failure> {
         }
         Err(errors) => {
             if args.json {
-                outln!("{:#}", json!({"units": [], "errors": errors}));
+                outln!("{:#}", json!({"units": [], "warnings": [], "errors": errors}));
             }
             Err(wrong(&args.config, &errors))
         }
@@ -265,4 +272,6 @@ Exit codes: 0 ended in order, 2 usage or configuration, 3 cannot run, or a unit 
 const CHECK_HELP: &str = "\
 Example:
   sonde check-config sonde.toml
+It reads the files of secrets, tokens and certificates too, so call it where the station runs, as its user or
+root. What can be run and is hardly meant, such as an objective that fits no target, is a warning.
 Exit codes: 0 it can be run, 2 it cannot: every error is printed with file, line and key.";

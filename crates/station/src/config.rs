@@ -143,6 +143,11 @@ impl Config {
         include::read_all(path)
     }
 
+    /// Warnings of maintenance in `files` that is over at `now_ns`, ns since 1970 UTC.
+    pub fn ended_maintenance(files: &[ReadFile], now_ns: i64) -> Vec<SettingsError> {
+        warn::ended_maintenance(files, now_ns)
+    }
+
     /// What the station is called.
     pub fn station_name(&self) -> String {
         self.station.name.clone().unwrap_or_else(|| sonde_sys::host::HostFacts::read().name)

@@ -4,7 +4,6 @@ use sonde_meter::sla::MaintenanceTime;
 use sonde_results::units::{format_dscp, format_duration, parse_duration};
 use sonde_run::error::{FileLine, SettingsError};
 use sonde_run::probe;
-use sonde_sys::clock::unix_now_ns;
 
 use super::{Instrument, LabelPatterns, Plan, ReadFile, Unit};
 use crate::judge::settings::{ObjectiveMetricName, ObjectiveSettings, WindowText};
@@ -12,6 +11,23 @@ use crate::judge::settings::{ObjectiveMetricName, ObjectiveSettings, WindowText}
 /// All warnings of files that can be run, whose units are those of `plan`.
 pub(super) fn warnings(files: &[ReadFile], plan: &Plan<Unit>) -> Vec<SettingsError> {
     files.iter().flat_map(|file| Looked { file, plan }.all()).collect()
+}
+
+/// Maintenance of these files that is over at `now_ns`, ns since 1970 UTC.
+pub(super) fn ended_maintenance(files: &[ReadFile], now_ns: i64) -> Vec<SettingsError> {
+    let all = files.iter().flat_map(|file| file.says.maintenance.iter().map(move |m| (file, m)));
+    let over = all.filter(|(_, (name, settings))| {
+        settings.window(name).is_ok_and(|judged| match judged.window.when {
+            MaintenanceTime::Once { end_ns, .. } => end_ns < now_ns,
+            MaintenanceTime::Weekly { .. } => false,
+        })
+    });
+    let warning = |(file, (name, _)): (&ReadFile, (&String, _))| {
+        let at = file.line_of(&["maintenance", name, "to"]);
+        let key = format!("maintenance.{name}.to");
+        SettingsError::new(&key, "it is over; take it away").at(Some(&at))
+    };
+    over.map(warning).collect()
 }
 
 struct Looked<'a> {
@@ -28,13 +44,6 @@ impl Looked<'_> {
             }
         }
         for (name, settings) in &self.file.says.maintenance {
-            let over = settings.window(name).is_ok_and(|judged| match judged.window.when {
-                MaintenanceTime::Once { end_ns, .. } => end_ns < unix_now_ns(),
-                MaintenanceTime::Weekly { .. } => false,
-            });
-            if over {
-                found.push(self.warning(&["maintenance", name, "to"], "it is over; take it away"));
-            }
             for (key, why) in self.labels(&settings.labels, true) {
                 found.push(self.warning(&["maintenance", name, "match", key], &why));
             }
@@ -268,10 +277,6 @@ mod tests {
                 "s line 5: maintenance.m.match.unit: no unit fits 'probe.b'; there are probe.a",
             ),
             (
-                "[maintenance.m]\nfrom = '2020-01-01T00:00:00Z'\nto = '2020-01-01T01:00:00Z'",
-                "s line 6: maintenance.m.to: it is over; take it away",
-            ),
-            (
                 "[alert]\n[[alert.route]]\nmatch = { tarket = 'x' }",
                 "s line 5: alert.route.match.tarket: no alert has such a label; there are \
                  alertname, severity, station, unit, target, class, objective, direction, window",
@@ -279,6 +284,17 @@ mod tests {
         ] {
             assert_eq!(warnings_of(&format!("{PROBE}{text}")), [wanted], "{text}");
         }
+    }
+
+    #[test]
+    fn maintenance_is_over_after_its_end() {
+        let text = "[maintenance.m]\nfrom = '1970-01-01T00:00:00Z'\nto = '1970-01-01T00:00:01Z'";
+        let text = TomlText { file: "s".into(), text: text.into() };
+        let files = [ReadFile::parse(text).unwrap()];
+        let of = |now_ns| ended_maintenance(&files, now_ns);
+        assert_eq!(of(1_000_000_000), []);
+        let [over] = &of(1_000_000_001)[..] else { panic!() };
+        assert_eq!(over.message, "s line 3: maintenance.m.to: it is over; take it away");
     }
 
     #[test]
