@@ -29,5 +29,6 @@ pub mod runner;
 pub mod runs;
 pub mod serve;
 pub mod service;
+mod state_file;
 pub mod supervise;
 pub mod unit;

@@ -34,7 +34,7 @@ use super::alerting::{
 };
 use super::settings::AlertSettings;
 use super::silence::Mute;
-use super::spool::{refuse_link, write_whole};
+use super::spool::write_whole;
 
 /// Alerts at work.
 pub struct AlertService {
@@ -172,8 +172,7 @@ impl AlertService {
 
 fn restored(settings: &AlertSettings, teller: Teller) -> Result<Alerting, RunError> {
     let file = settings.folder.join(STATE_FILE);
-    // A link may lead to what never ends.
-    let text = match refuse_link(&file, fs::FileType::is_file).and_then(|()| fs::read(&file)) {
+    let text = match crate::state_file::read(&file) {
         Ok(text) => text,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
             return Ok(Alerting::new(settings.routes(), teller));

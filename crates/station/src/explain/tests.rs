@@ -421,7 +421,7 @@ fn an_uplink_that_its_counters_show_full_is_named() {
             ..Second::default()
         });
     }
-    assert_eq!(bed.book.look("ber", &ways, 0), []);
+    assert_eq!(bed.book.look("ber", &ways, 0).events, []);
     bed.interface("eth0", |fault| if fault { (12_000_000, 4_000) } else { (5_000_000, 0) });
     bed.interface("eth1", |_| (5_000_000, 0));
     let found = bed.explain(&loss("a", "BE"));

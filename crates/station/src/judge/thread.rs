@@ -26,7 +26,7 @@ use super::{JudgeState, JudgeStatus, Standing, StationJudge};
 use crate::alert::alerting::AlertInput;
 use crate::alert::delivery::AlertService;
 use crate::alert::silence::Mute;
-use crate::alert::spool::{refuse_link, write_whole};
+use crate::alert::spool::write_whole;
 use crate::explain::EXPLAINED;
 use crate::explain::thread::ExplainHandle;
 use crate::hub::{Hub, Report, Said};
@@ -124,9 +124,7 @@ impl JudgeService {
 }
 
 fn read_state(file: &Path) -> Result<Option<JudgeState>, RunError> {
-    // A link may lead to what never ends.
-    refuse_link(file, fs::FileType::is_file).map_err(|e| RunError::Host(e.into()))?;
-    match fs::read(file) {
+    match crate::state_file::read(file) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(RunError::Host(anyhow::anyhow!("{} cannot be read: {e}", file.display()))),
         Ok(text) => match serde_json::from_slice(&text) {
