@@ -1,5 +1,6 @@
 //! Receivers on loopback that come, go and refuse, and a station that is killed.
 
+use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::OpenOptionsExt as _;
