@@ -140,7 +140,9 @@ pub fn start(
     };
     let (orders, given) = channel();
     let (inbox, happens) = channel();
-    let states = Latest::new(BTreeMap::new());
+    // Whoever asks before the first turn finds all units, too.
+    let states = config.plan.iter().map(|(id, _)| (id.clone(), UnitState::Starting)).collect();
+    let states = Latest::new(states);
     let turns = Arc::new(AtomicU64::new(0));
     let runner = Runner {
         supervisor: Supervisor::new(steady_now().as_nanos() as u64),

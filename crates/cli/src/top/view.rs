@@ -388,7 +388,7 @@ mod tests {
             "begin": {"ms": 0}, "end": end, "acknowledged": {"by": "ann", "note": ""}}});
         let line = picture.take("events", &event);
         assert!(
-            line[0].contains("60s long") && line[0].contains("acknowledged by ann"),
+            line[0].contains("1 m 00 s long") && line[0].contains("acknowledged by ann"),
             "{line:?}"
         );
         let group = json!({"group": {"id": "g", "severity": "error", "since": {"ms": 0},

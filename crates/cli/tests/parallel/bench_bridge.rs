@@ -24,7 +24,7 @@ impl Run {
             std::env::temp_dir().join(format!("sonde-bridge-{}-{name}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let file = folder.join("plan.toml");
-        let run = "[run]\nattempts = 10\nback_off = '100ms'\n";
+        let run = "[run]\nattempts = 30\nback_off = '100ms'\n";
         fs::write(&file, format!("title = '{name}'\n{plan}\n{run}")).unwrap();
         let output = sonde(&["bench", file.to_str().unwrap(), "--out"])
             .arg(folder.join("run"))

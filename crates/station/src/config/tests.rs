@@ -333,7 +333,7 @@ fn what_is_included_is_a_regular_file_of_bounded_size() {
 fn files_without_which_a_station_does_not_start_are_looked_at_when_asked() {
     let text = "[alert.receiver.a.webhook]\nurl = 'http://h/'\nhmac_file = '/nonexistent/a'\n\
                 [export.b]\nkind = 'influx'\nurl = 'http://h/'\ntoken_file = '/nonexistent/b'\n\
-                [api]\nlisten = '127.0.0.1:0'\ntokens = '/nonexistent/c'";
+                [api]\nlisten = '127.0.0.1:0'\ntokens = '/nonexistent/c'\n[alert]\nto = ['a']";
     let file = ReadFile::parse(TomlText { file: "s.toml".into(), text: text.into() }).unwrap();
     let config = Config::of(std::slice::from_ref(&file)).unwrap();
     let errors = messages(&config.check_secrets(&[file]));

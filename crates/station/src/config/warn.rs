@@ -277,8 +277,9 @@ mod tests {
                 "s line 5: maintenance.m.match.unit: no unit fits 'probe.b'; there are probe.a",
             ),
             (
-                "[alert]\n[[alert.route]]\nmatch = { tarket = 'x' }",
-                "s line 5: alert.route.match.tarket: no alert has such a label; there are \
+                "[alert]\nto = ['a']\n[[alert.route]]\nmatch = { tarket = 'x' }\n\
+                 [alert.receiver.a.webhook]\nurl = 'http://h/'",
+                "s line 6: alert.route.match.tarket: no alert has such a label; there are \
                  alertname, severity, station, unit, target, class, objective, direction, window",
             ),
         ] {
@@ -301,13 +302,14 @@ mod tests {
     fn what_fits_or_may_come_is_not_said() {
         for text in [
             "[objective.o]\nmatch = { target = 'g*', class = 'EF' }\nmetric = 'delay_percentile'\n\
-             percent = 99\nlimit = '30ms'\nwindow = '10s'",
+             percent = 99\nlimit = '30ms'\nwindow = '10m'",
             "[objective.o]\nmetric = 'loss_ratio'\nlimit = '0'",
             "[probe.b]\ntarget = [{ host = '192.0.2.0/24' }]\n[objective.o]\n\
              match = { target = '192.0.2.9' }\nmetric = 'loss_ratio'\nlimit = 0",
             "[rtt.r]\nsources = ['eth0']\n[maintenance.m]\nmatch = { target = '192.0.2.0/24' }\n\
              day = 'sunday'\nstart = '02:00'\nlength = '1h'",
-            "[alert]\n[[alert.route]]\nmatch = { target = 'x', alertname = 'y' }",
+            "[alert]\nto = ['a']\n[[alert.route]]\nmatch = { target = 'x', alertname = 'y' }\n\
+             [alert.receiver.a.webhook]\nurl = 'http://h/'",
         ] {
             assert_eq!(warnings_of(&format!("{PROBE}{text}")), [""; 0], "{text}");
         }

@@ -341,14 +341,20 @@ fn losing(subject: &Subject) -> (String, Value) {
     let Some(loss) = subject.located.open_loss() else {
         return (addresses, json!({ "to": to }));
     };
+    let sides = match is_mostly_late(subject.located.late(), loss.lost) {
+        true => String::new(),
+        false => format!(
+            ": there {}, back {}, side unknown {}",
+            format_count(loss.lost_forward),
+            format_count(loss.lost_backward),
+            format_count(loss.lost_unknown),
+        ),
+    };
     let text = format!(
-        "; {} of {} packets lost since {}: there {}, back {}, side unknown {}{addresses}",
+        "; {} of {} packets lost since {}{sides}{addresses}",
         format_count(loss.lost),
         format_count(loss.sent),
         civil_time::plain(loss.start_ns),
-        format_count(loss.lost_forward),
-        format_count(loss.lost_backward),
-        format_count(loss.lost_unknown),
     );
     let figures = json!({
         "to": to, "since_ns": loss.start_ns, "sent": loss.sent, "lost": loss.lost,
@@ -356,6 +362,11 @@ fn losing(subject: &Subject) -> (String, Value) {
         "lost_unknown": loss.lost_unknown,
     });
     (text, figures)
+}
+
+/// Whether most of what is lost came back at last: that was lost on neither way.
+fn is_mostly_late(late: u64, lost: u64) -> bool {
+    late > 0 && late * 2 >= lost
 }
 
 /// Addresses of one target that a text names.
@@ -367,9 +378,8 @@ fn located_events(subject: &Subject, loss: &LocatedLoss) -> Vec<JudgeFinding> {
     let name = subject_name(&subject.labels);
     let times = (episode.start_ns, Some(episode.end_ns));
     let tuple = |member: u32| subject.members.get(member as usize).map(|m| &m.info);
-    // What came back at last was lost on neither way.
     let late = loss.late;
-    let mostly_late = late > 0 && late * 2 >= episode.lost;
+    let mostly_late = is_mostly_late(late, episode.lost);
     let direction = if mostly_late { LossDirection::Unknown } else { episode.direction };
     let side = match episode.direction {
         _ if mostly_late => "by the timeout",

@@ -41,6 +41,7 @@ pub(crate) struct LiveThread {
 impl LiveThread {
     /// Runs it until it is asked to end.
     pub fn start(self) -> Result<JoinHandle<()>, RunError> {
+        self.lock().phases(&self.states.get(), unix_now_ns());
         thread::spawn("sonde-live", move || self.run())
     }
 

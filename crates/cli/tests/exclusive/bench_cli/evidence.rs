@@ -20,7 +20,7 @@ fn a_device_that_forwards_nothing_fails_and_its_direction_is_named() {
     let folder = Folder::with_plan(&plan);
     let ended = folder.bench();
     assert_eq!(ended.code, 1, "{}\n{}", ended.out, ended.err);
-    for part in ["fails: Direction a>b: none of 400 frames", "nothing ever came back", "loss 100."]
+    for part in ["fails: Direction a>b: none of 400 frames", "nothing ever came back", "loss 100%"]
     {
         assert!(ended.out.contains(part), "{part}: {}", ended.out);
     }
