@@ -102,7 +102,7 @@ impl Bed {
             "title = 'routed'\n\
              [bed]\nengine = 'af_packet'\nmax_rate = '2000'\ndrain = '500ms'\n\
              outside_benchmark_range = {allowed}\n\
-             [run]\nloop = false\n\
+             [run]\nloop = false\nattempts = 30\nback_off = '100ms'\n\
              [[device]]\nname = 'dut'\nkind = 'external'\n\
              [device.ports]\n\
              a = {{ interface = 'eth0', netns = '{a}', addresses = ['10.1.0.2/16'], gateway = '10.1.0.1' }}\n\
