@@ -436,7 +436,7 @@ fn check_texts(value: &Value, pointer: &str) -> Result<(), ProblemDetails> {
             items.iter().enumerate().try_for_each(each)
         }
         Value::Object(fields) => fields.iter().try_for_each(|(name, field)| {
-            let at = format!("{pointer}/{}", name.replace('~', "~0").replace('/', "~1"));
+            let at = format!("{pointer}/{}", pointer_part(name));
             wrong(name, &at)?;
             if pointer.is_empty() && name == "sql" { Ok(()) } else { check_texts(field, &at) }
         }),
@@ -459,13 +459,17 @@ pub fn read_part<B: DeserializeOwned>(part: Value, at: &str) -> Result<B, Proble
 /// RFC 6901.
 fn pointer_of(path: &serde_path_to_error::Path) -> String {
     use serde_path_to_error::Segment;
-    let escaped = |text: &str| text.replace('~', "~0").replace('/', "~1");
     let parts = path.iter().filter_map(|segment| match segment {
         Segment::Seq { index } => Some(format!("/{index}")),
-        Segment::Map { key } => Some(format!("/{}", escaped(key))),
+        Segment::Map { key } => Some(format!("/{}", pointer_part(key))),
         Segment::Enum { .. } | Segment::Unknown => None,
     });
     parts.collect()
+}
+
+/// A name within a pointer (RFC 6901, section 3).
+fn pointer_part(name: &str) -> String {
+    name.replace('~', "~0").replace('/', "~1")
 }
 
 /// The operation, and the parameters by which one list differs from another.
