@@ -167,7 +167,7 @@ impl StationPicture {
             head,
             rank,
             left,
-            cells: units.iter().map(|unit| clean(&cell(unit))).collect(),
+            cells: units.iter().map(|unit| cell(unit)).collect(),
         };
         let mut table = TextTable::new([
             column("unit", 0, true, &|unit| text_of(&unit["name"])),
@@ -207,7 +207,7 @@ impl StationPicture {
             head,
             rank,
             left,
-            cells: (0..rows).map(|row| clean(&cell(row))).collect(),
+            cells: (0..rows).map(cell).collect(),
         };
         let loss = |row| match (count("lost", row), count("sent", row)) {
             (0, _) => "0".to_owned(),
