@@ -226,7 +226,7 @@ impl Config {
                 let unmeetable = config.unmeetable();
                 config.warnings.extend(unmeetable);
                 let untold = config.alert.iter().flat_map(AlertSettings::warnings);
-                let untold: Vec<_> = untold.map(|why| SettingsError::new("alert", why)).collect();
+                let untold: Vec<_> = untold.map(|why| SettingsError::of("alert", why)).collect();
                 config.warnings.extend(untold);
                 Ok(config)
             }
